@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -169,9 +170,23 @@ absl::Status CheckSmoothSizes(const SmoothParams& params, const SmoothLimits& li
     return InvalidFieldError("num_samples", absl::StrCat(params.num_samples),
                              absl::StrCat("0 to ", limits.max_columns / params.num_series));
   }
+  const int last = static_cast<int>(SmoothOutput::kStandardizedObservationDisturbances);
+  absl::int128 outputs = 0;
+  int before = 0;
+  for (const SmoothOutput output : params.outputs) {
+    const int number = static_cast<int>(output);
+    if (number <= before || number > last) {
+      return InvalidFieldError("output", absl::StrCat(number),
+                               absl::StrCat("outputs in ascending order, 1 to ", last));
+    }
+    before = number;
+    const SmoothOutputShape own = ShapeOf(params, output);
+    outputs += absl::int128(own.numbers) * own.steps * params.num_series;
+  }
   const absl::int128 results = absl::int128(steps) * n *
-                               (params.num_series + 2 * absl::int128(n) * params.num_series +
-                                params.num_samples * params.num_series + ny);
+                                   (params.num_series + 2 * absl::int128(n) * params.num_series +
+                                    params.num_samples * params.num_series + ny) +
+                               outputs;
   if (results > kMostBytes / 8) {
     return InvalidFieldError("num_series", absl::StrCat(params.num_series),
                              "fewer series, steps, states or samples");
@@ -277,6 +292,37 @@ bool IsPromised(const SmoothErrors& errors, const double* log_likelihood) {
          kPromisedErrors.log_likelihood + kFourUnits * std::fabs(*log_likelihood);
 }
 
+SmoothOutputShape ShapeOf(const SmoothParams& params, SmoothOutput output) {
+  const int64_t n = params.state_size, ny = params.observation_size, steps = params.num_steps;
+  const bool only_variances = params.covariances == SmoothedCovariances::kVariances;
+  switch (output) {
+    case SmoothOutput::kFilteredMeans:
+    case SmoothOutput::kPredictedMeans:
+      return {n, steps};
+    case SmoothOutput::kFilteredCovariances:
+    case SmoothOutput::kPredictedCovariances:
+      return {only_variances ? n : n * n, steps, true};
+    case SmoothOutput::kInnovations:
+    case SmoothOutput::kObservationMeans:
+    case SmoothOutput::kObservationDisturbances:
+    case SmoothOutput::kStandardizedObservationDisturbances:
+      return {ny, steps};
+    case SmoothOutput::kLogLikelihoodSteps:
+      return {1, steps};
+    case SmoothOutput::kObservationCovariances:
+      return {only_variances ? ny : ny * ny, steps, true};
+    case SmoothOutput::kStateDisturbances:
+    case SmoothOutput::kStandardizedStateDisturbances:
+      return {n, steps - 1};
+  }
+  return {};
+}
+
+int64_t SmoothSizes::total() const {
+  const int64_t others = means + covariances + lag_one + residuals + samples;
+  return std::accumulate(outputs.begin(), outputs.end(), others);
+}
+
 SmoothSizes SmoothSizesOf(const SmoothParams& params, int64_t systems) {
   const int64_t n = params.state_size, steps = params.num_steps, series = params.num_series;
   SmoothSizes sizes;
@@ -295,6 +341,10 @@ SmoothSizes SmoothSizesOf(const SmoothParams& params, int64_t systems) {
   if (params.lag_one) sizes.lag_one = n * n * (steps - 1) * systems;
   if (params.residuals) sizes.residuals = params.observation_size * steps * series;
   sizes.samples = n * steps * params.num_samples * series;
+  for (const SmoothOutput output : params.outputs) {
+    const SmoothOutputShape own = ShapeOf(params, output);
+    sizes.outputs.push_back(own.numbers * own.steps * (own.is_of_system ? systems : series));
+  }
   return sizes;
 }
 

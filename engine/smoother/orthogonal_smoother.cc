@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "blockd/engine/samples.h"
 #include "engine/smoother/diffuse_states.h"
 #include "engine/smoother/orthogonal/covariance_factor.h"
+#include "engine/smoother/orthogonal/mirror.h"
 #include "engine/smoother/orthogonal/system.h"
 #include "engine/smoother/residuals.h"
 
@@ -24,6 +26,37 @@ Matrices MatricesOf(const ModelArray& array, int64_t size) {
   if (array.values.empty()) return {};
   return {array.values.data(), array.per_step ? size : 0};
 }
+
+// Where an output goes, and what it comes from.
+enum class Source {
+  kSmoother,
+  kFilter,
+  kFilteredSeries,  // the same, for each series
+  kDisturbances,
+  kStandardizedDisturbances,
+};
+struct OutputPlace {
+  Source source;
+  double* orthogonal::SeriesResults::*of_series = nullptr;
+  double* orthogonal::Results::*of_system = nullptr;
+};
+using OfSeries = orthogonal::SeriesResults;
+using OfSystem = orthogonal::Results;
+constexpr OutputPlace kOutputPlaces[] = {
+    // in the order of SmoothOutput
+    {Source::kFilteredSeries, &OfSeries::filtered_means},
+    {Source::kFilter, nullptr, &OfSystem::filtered_covariances},
+    {Source::kFilteredSeries, &OfSeries::predicted_means},
+    {Source::kFilter, nullptr, &OfSystem::predicted_covariances},
+    {Source::kFilteredSeries, &OfSeries::innovations},
+    {Source::kFilteredSeries, &OfSeries::log_likelihood_steps},
+    {Source::kSmoother, &OfSeries::observation_means},
+    {Source::kSmoother, nullptr, &OfSystem::observation_covariances},
+    {Source::kDisturbances, &OfSeries::state_disturbances},
+    {Source::kDisturbances, &OfSeries::observation_disturbances},
+    {Source::kStandardizedDisturbances, &OfSeries::standardized_state_disturbances},
+    {Source::kStandardizedDisturbances, &OfSeries::standardized_observation_disturbances},
+};
 
 }  // namespace
 
@@ -106,6 +139,8 @@ class OrthogonalSmoother::Work {
   absl::StatusOr<Outcome> Run() {
     WriteSystem();
     WriteWanted();
+    std::optional<orthogonal::Mirror> mirror;
+    if (needs_mirror_) in_.mirror = &mirror.emplace(in_).system();
     const orthogonal::Arithmetic& arithmetic = orthogonal::SelectArithmetic();
     orthogonal::Report report;
     SmoothForm form = params_.form.value_or(SmoothForm::kOrthogonal);
@@ -136,6 +171,7 @@ class OrthogonalSmoother::Work {
     in_.observation = MatricesOf(params_.observation, ny * n);
     in_.observation_offset = MatricesOf(params_.observation_offset, ny);
     in_.observation_factor = arrays.observation;
+    in_.observation_covariance = MatricesOf(params_.observation_covariance, ny * ny);
     in_.is_diagonal = smoother_.has_diagonal_noise_;
     if (params_.diffuse) {
       in_.diffuse = arrays.identity.data();
@@ -163,7 +199,12 @@ class OrthogonalSmoother::Work {
 
   void WriteWanted() {
     means_ = Doubles(results_.means.empty() ? SeriesScalars() * std::ssize(series_) : 0);
-    for (size_t i = 0; i < series_.size(); ++i) out_.means.push_back(MeansOf(i));
+    out_.only_variances = params_.covariances == SmoothedCovariances::kVariances;
+    out_.series.resize(series_.size());
+    for (size_t i = 0; i < series_.size(); ++i) out_.series[i].means = MeansOf(i);
+    for (size_t i = 0; i < params_.outputs.size(); ++i) {
+      WriteOutput(params_.outputs[i], results_.outputs[i]);
+    }
     const bool blocks = !results_.residuals.empty();
     if (params_.covariances == SmoothedCovariances::kFull) {
       out_.covariances = Data(results_.covariances);
@@ -182,6 +223,23 @@ class OrthogonalSmoother::Work {
   double* MeansOf(size_t i) {
     if (results_.means.empty()) return means_.data() + static_cast<int64_t>(i) * SeriesScalars();
     return results_.means.data() + series_[i] * SeriesScalars();
+  }
+
+  void WriteOutput(SmoothOutput output, std::span<double> all) {
+    const SmoothOutputShape shape = ShapeOf(params_, output);
+    const int64_t each = shape.numbers * shape.steps;
+    const OutputPlace& place = kOutputPlaces[static_cast<size_t>(output) - 1];
+    if (shape.is_of_system) {
+      out_.*place.of_system = all.data() + static_cast<int64_t>(system_) * each;
+    } else {
+      for (size_t i = 0; i < series_.size(); ++i) {
+        out_.series[i].*place.of_series = all.data() + series_[i] * each;
+      }
+    }
+    needs_mirror_ |= place.source != Source::kSmoother && place.source != Source::kDisturbances;
+    out_.has_innovations |= place.source == Source::kFilteredSeries;
+    out_.has_disturbances |= place.source >= Source::kDisturbances;
+    out_.has_standardized |= place.source == Source::kStandardizedDisturbances;
   }
 
   // Sample s of series k is number k num_samples + s of the seed. Its numbers are those of a system
@@ -273,6 +331,7 @@ class OrthogonalSmoother::Work {
   orthogonal::System in_;
   orthogonal::Results out_;
   Doubles means_, blocks_, draws_;
+  bool needs_mirror_ = false;
   std::vector<double> likelihoods_;
 };
 

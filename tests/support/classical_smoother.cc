@@ -8,9 +8,9 @@
 namespace blockd::test {
 namespace {
 
-// Some 150 decimal digits.
+// Some 230 decimal digits.
 using WideNumber = boost::multiprecision::number<
-    boost::multiprecision::cpp_bin_float<512, boost::multiprecision::digit_base_2>,
+    boost::multiprecision::cpp_bin_float<768, boost::multiprecision::digit_base_2>,
     boost::multiprecision::et_off>;
 
 // Column-major.
@@ -73,6 +73,7 @@ template <typename Number>
 struct Element {
   WideMatrix<Number> h{0, 0};  // nx x 1
   Number y{}, variance{};
+  int64_t row = 0;
   // Its update's:
   WideMatrix<Number> gain{0, 0};
   Number innovation{}, innovation_variance{};
@@ -100,6 +101,7 @@ std::vector<Element<Number>> ElementsOf(const SmoothParams& params, int64_t seri
     }
     Element<Number> element;
     element.h = WideMatrix<Number>(n, 1);
+    element.row = rows[i];
     element.y = Number(y[rows[i]]) - d(rows[i], 0);
     for (int64_t j = 0; j < n; ++j) element.h(j, 0) = h(rows[i], j);
     elements.push_back(element);
@@ -125,7 +127,11 @@ template <typename Number>
 class Recursion {
  public:
   Recursion(const SmoothParams& params, int64_t series, const Number& diffuse_variance)
-      : params_(params), n_(params.state_size), identity_(n_, n_) {
+      : params_(params),
+        series_(series),
+        n_(params.state_size),
+        diffuse_variance_(diffuse_variance),
+        identity_(n_, n_) {
     for (int64_t i = 0; i < n_; ++i) identity_(i, i) = 1;
     WideMatrix<Number> x(n_, 1), p(n_, n_);
     for (int64_t i = 0; i < n_ && params.diffuse; ++i) p(i, i) = diffuse_variance;
@@ -142,8 +148,9 @@ class Recursion {
     }
     most_.resize(static_cast<size_t>(n_));
     for (int64_t t = 0; t < params.num_steps; ++t) {
-      steps_.push_back({x, p, p, ElementsOf<Number>(params, series, t)});
+      steps_.push_back({x, p, x, p, ElementsOf<Number>(params, series, t)});
       for (Element<Number>& element : steps_.back().elements) Update(element, x, p);
+      steps_.back().filtered_x = x;
       steps_.back().filtered = p;
       if (t + 1 == params.num_steps) break;
       const WideMatrix<Number> f = At<Number>(params.transition, t, n_, n_);
@@ -160,13 +167,29 @@ class Recursion {
     to->means.resize(static_cast<size_t>(n_ * steps));
     to->covariances.resize(static_cast<size_t>(n_ * n_ * steps));
     to->lag_one.resize(static_cast<size_t>(n_ * n_ * (steps - 1)));
-    to->predicted_variances.resize(static_cast<size_t>(n_ * steps));
+    const int64_t ny = params_.observation_size;
+    for (auto* all : {&to->predicted_means, &to->filtered_means}) all->resize(to->means.size());
+    for (auto* all : {&to->predicted_covariances, &to->filtered_covariances}) {
+      all->resize(to->covariances.size());
+    }
+    for (auto* all : {&to->state_disturbances, &to->state_disturbance_variances}) {
+      all->resize(static_cast<size_t>(n_ * (steps - 1)));
+    }
+    for (auto* all : {&to->innovations, &to->observation_means, &to->observation_disturbances,
+                      &to->observation_disturbance_variances}) {
+      all->assign(static_cast<size_t>(ny * steps), std::nanl(""));
+    }
+    to->observation_covariances.resize(static_cast<size_t>(ny * ny * steps));
+    to->log_likelihood_steps.resize(static_cast<size_t>(steps));
     for (int64_t t = steps - 1; t >= 0; --t) {
       const Step& step = steps_[static_cast<size_t>(t)];
       if (t + 1 < steps) {
         const WideMatrix<Number> f = At<Number>(params_.transition, t, n_, n_);
         const WideMatrix<Number>& next = steps_[static_cast<size_t>(t + 1)].p;
         Copy((identity_ - next * n) * f * step.filtered, &to->lag_one[t * n_ * n_]);
+        const WideMatrix<Number> q = At<Number>(params_.transition_covariance, t, n_, n_);
+        Copy(q * r, &to->state_disturbances[t * n_]);
+        CopyDiagonal(q * n * Transposed(q), &to->state_disturbance_variances[t * n_]);
         r = Transposed(f) * r;
         n = Transposed(f) * n * f;
       }
@@ -181,23 +204,74 @@ class Recursion {
           for (int64_t j = 0; j < n_; ++j) n(i, j) += weight * element->h(j, 0);
         }
       }
-      Copy(step.x + step.p * r, &to->means[t * n_]);
-      Copy(step.p - step.p * n * step.p, &to->covariances[t * n_ * n_]);
-      for (int64_t i = 0; i < n_; ++i) {
-        to->predicted_variances[t * n_ + i] = static_cast<long double>(step.p(i, i));
-      }
+      const WideMatrix<Number> x = step.x + step.p * r, v = step.p - step.p * n * step.p;
+      Copy(x, &to->means[t * n_]);
+      Copy(v, &to->covariances[t * n_ * n_]);
+      Copy(step.x, &to->predicted_means[t * n_]);
+      Copy(step.p, &to->predicted_covariances[t * n_ * n_]);
+      Copy(step.filtered_x, &to->filtered_means[t * n_]);
+      Copy(step.filtered, &to->filtered_covariances[t * n_ * n_]);
+      WriteObservations(t, x, v, to);
+      WriteInnovations(t, to);
     }
+  }
+
+  // The variance that a diffuse direction has; nothing else is nearly as large.
+  bool IsDiffuse(const Number& variance) const {
+    return diffuse_variance_ > 0 && variance > diffuse_variance_ * Number(1e-40);
   }
 
  private:
   struct Step {
-    WideMatrix<Number> x, p;      // predicted
-    WideMatrix<Number> filtered;  // the covariance after its observations
+    WideMatrix<Number> x, p;                  // predicted
+    WideMatrix<Number> filtered_x, filtered;  // after its observations
     std::vector<Element<Number>> elements;
   };
 
+  // What is observed is told exactly by its noise and the states, in so many digits.
+  void WriteObservations(int64_t t, const WideMatrix<Number>& x, const WideMatrix<Number>& v,
+                         ClassicalSmoother* to) const {
+    const int64_t ny = params_.observation_size;
+    const WideMatrix<Number> h = At<Number>(params_.observation, t, ny, n_);
+    const WideMatrix<Number> r = At<Number>(params_.observation_covariance, t, ny, ny);
+    const WideMatrix<Number> means = h * x + At<Number>(params_.observation_offset, t, ny, 1);
+    const WideMatrix<Number> seen = h * v * Transposed(h);
+    Copy(means, &to->observation_means[t * ny]);
+    Copy(seen + r, &to->observation_covariances[t * ny * ny]);
+    for (const Element<Number>& element : steps_[static_cast<size_t>(t)].elements) {
+      const int64_t i = element.row, at = t * ny + i;
+      const Number y = params_.observations[static_cast<size_t>(series_ * steps() * ny + at)];
+      to->observation_disturbances[at] = static_cast<long double>(y - means(i, 0));
+      to->observation_disturbance_variances[at] = static_cast<long double>(r(i, i) - seen(i, i));
+    }
+  }
+  void WriteInnovations(int64_t t, ClassicalSmoother* to) const {
+    Number sum = 0;
+    for (const Element<Number>& element : steps_[static_cast<size_t>(t)].elements) {
+      if (element.gain.rows == 0) continue;
+      using std::log;
+      using std::sqrt;
+      const Number& variance = element.innovation_variance;
+      const Number scaled = element.innovation / sqrt(variance);
+      const Number two_pi = 2 * boost::math::constants::pi<Number>();
+      sum -= (log(two_pi * variance) + scaled * scaled) / 2;
+      if (IsDiffuse(variance)) {
+        sum += log(two_pi * diffuse_variance_) / 2;
+      } else {
+        to->innovations[t * params_.observation_size + element.row] =
+            static_cast<long double>(scaled);
+      }
+    }
+    to->log_likelihood_steps[t] = static_cast<long double>(sum);
+  }
+  int64_t steps() const { return params_.num_steps; }
+
   static void Copy(const WideMatrix<Number>& from, long double* to) {
     for (const Number& value : from.values) *to++ = static_cast<long double>(value);
+  }
+
+  static void CopyDiagonal(const WideMatrix<Number>& from, long double* to) {
+    for (int64_t i = 0; i < from.rows; ++i) *to++ = static_cast<long double>(from(i, i));
   }
 
   void Update(Element<Number>& element, WideMatrix<Number>& x, WideMatrix<Number>& p) {
@@ -212,7 +286,7 @@ class Recursion {
       terms += element.h(i, 0) * element.h(i, 0) * most_[i];
     }
     // Known exactly before.
-    if (element.innovation_variance <= terms * Number(1e-90)) return;
+    if (element.innovation_variance <= terms * Number(1e-140)) return;
     element.gain = ph;
     for (Number& value : element.gain.values) value /= element.innovation_variance;
     for (int64_t i = 0; i < n_; ++i) x(i, 0) += element.gain(i, 0) * element.innovation;
@@ -232,7 +306,8 @@ class Recursion {
   }
 
   const SmoothParams& params_;
-  const int64_t n_;
+  const int64_t series_, n_;
+  const Number diffuse_variance_;
   WideMatrix<Number> identity_;
   std::vector<Number> most_;  // variances that the states have had
   std::vector<Step> steps_;
@@ -260,7 +335,7 @@ void Smooth(const SmoothParams& params, int64_t series, long double diffuse_vari
 
 ClassicalSmoother::ClassicalSmoother(const SmoothParams& params, int64_t series,
                                      long double diffuse_variance, Digits digits) {
-  if (digits == Digits::k150) {
+  if (digits == Digits::k230) {
     Smooth<WideNumber>(params, series, diffuse_variance, this);
   } else {
     Smooth<long double>(params, series, diffuse_variance, this);

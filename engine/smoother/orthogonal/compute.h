@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 
 #include "engine/smoother/orthogonal/covariances.h"
+#include "engine/smoother/orthogonal/disturbances.h"
 #include "engine/smoother/orthogonal/factorization.h"
+#include "engine/smoother/orthogonal/filter.h"
 #include "engine/smoother/orthogonal/likelihood_error.h"
 #include "engine/smoother/orthogonal/means.h"
 #include "engine/smoother/orthogonal/refinement.h"
@@ -29,6 +32,7 @@ class Computation {
   Report Run() {
     report_ = factorization_.Run();
     if (report_.outcome == Outcome::kNotIdentified) return report_;
+    if (system_.mirror != nullptr) RunMirror();
     if (report_.outcome == Outcome::kSkipped) {
       if constexpr (N::kDoubles == 1) return report_;
       report_.outcome = Outcome::kDone;  // and its data are asked whether they agree
@@ -40,6 +44,8 @@ class Computation {
           LikelihoodError<N>(factorization_).Run() + factorization_.likelihood_error();
     }
     const Layout layout(factorization_);
+    if (mirror_) filter_->Run();
+    if (results_.has_standardized) RunDisturbances(layout);
     Refinement<N> refinement(factorization_, layout, deviations_.data());
     const auto last = static_cast<int64_t>(system_.series.size() + system_.draws.size());
     for (int64_t next = -kProbes; next < last; next += kLanes) RunGroup(next, refinement);
@@ -51,6 +57,36 @@ class Computation {
 
  private:
   static constexpr int64_t kProbes = 3;
+
+  void RunMirror() {
+    mirror_.emplace(*system_.mirror);
+    // What is zero within rounding is so in both, or nobody knows.
+    const bool agree = mirror_->Run().outcome == report_.outcome;
+    if (!agree || factorization_.overlooks()) report_.estimates.variances = HUGE_VAL;
+    filter_.emplace(factorization_, *mirror_, results_, &report_.estimates);
+  }
+
+  void RunDisturbances(const Layout& layout) {
+    disturbances_.emplace(factorization_, layout);
+    disturbances_->Run();
+    const Layout mirror_layout(*mirror_);
+    DisturbanceDeviations<N> other(*mirror_, mirror_layout);
+    other.Run();
+    const auto compare = [&](double own, double mirrored) {
+      if (own > 0) Raise(&report_.estimates.variances, std::fabs(mirrored - own) / own);
+    };
+    const int64_t n = system_.state_size;
+    for (int64_t t = 0; t < system_.num_steps; ++t) {
+      for (int64_t i = 0; i < n && t + 1 < system_.num_steps; ++i) {
+        compare(disturbances_->state(t, i), other.state(t, n - 1 - i) / kMirrorUnit);
+      }
+      // Multipliers are divided by the unit, and S S' has it twice.
+      const double unit = system_.is_diagonal ? 1 / kMirrorUnit : kMirrorUnit;
+      for (int64_t a = 0; a < layout.rows(t); ++a) {
+        compare(disturbances_->observation(t, a), other.observation(t, a) / unit);
+      }
+    }
+  }
 
   // States whose deviation is rounding beside its size are known exactly.
   void ForgetKnown() {
@@ -76,6 +112,7 @@ class Computation {
         lanes.draws[k] = system_.draws[static_cast<size_t>(i - series)];
       }
     }
+    if (filter_ && results_.has_innovations) filter_->Run(lanes, next);
     refinement.Run(lanes);
     report_.corrections = std::max(report_.corrections, refinement.corrections());
     for (int k = 0; k < kLanes; ++k) {
@@ -91,7 +128,7 @@ class Computation {
     for (int64_t i = 0; i < deviations_.size(); ++i) to[i] = refinement.Mean(i, lane);
   }
 
-  void Finish(int64_t series, int lane, const Refinement<N>& refinement) {
+  void Finish(int64_t series, int lane, Refinement<N>& refinement) {
     const auto& clash = refinement.clash(lane);
     if (clash.found && report_.outcome == Outcome::kDone) {
       report_.outcome = Outcome::kContradiction;
@@ -100,7 +137,18 @@ class Computation {
     }
     Raise(&report_.estimates.means, refinement.CorrectionOf(lane));
     const auto at = static_cast<size_t>(series);
-    Write(results_.means[at], lane, refinement);
+    const SeriesResults& own = results_.series[at];
+    Write(own.means, lane, refinement);
+    if (own.observation_means != nullptr) {
+      refinement.WriteObservationMeans(lane, own.observation_means);
+    }
+    if (results_.has_disturbances) {
+      const DisturbanceDeviations<N>* const deviations = disturbances_ ? &*disturbances_ : nullptr;
+      refinement.WriteStateDisturbances(lane, deviations, own.state_disturbances,
+                                        own.standardized_state_disturbances);
+      refinement.WriteObservationDisturbances(lane, deviations, own.observation_disturbances,
+                                              own.standardized_observation_disturbances);
+    }
     if (results_.log_likelihoods == nullptr) return;
     constexpr Long kLogTwoPi{1.8378770664093453, 3.3e-17};
     const Long observed = {static_cast<double>(factorization_.observed()), 0};
@@ -115,6 +163,9 @@ class Computation {
   const System& system_;
   const Results& results_;
   Factorization<N> factorization_;
+  std::optional<Factorization<N>> mirror_;
+  std::optional<Filter<N>> filter_;
+  std::optional<DisturbanceDeviations<N>> disturbances_;
   Buffer<double> deviations_;
   double likelihood_change_ = 0;
   Report report_;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "engine/smoother/orthogonal/compress.h"
 #include "engine/smoother/orthogonal/factorization.h"
 #include "engine/smoother/orthogonal/numbers.h"
 #include "engine/smoother/orthogonal/reflection.h"
@@ -25,6 +26,7 @@ class Covariances {
   Covariances(const Factorization<N>& factorization, const Results& results, double* deviations)
       : f_(factorization),
         results_(results),
+        arrays_(factorization.system()),
         deviations_(deviations),
         n_(factorization.system().state_size),
         packs_(factorization.packs()),
@@ -55,6 +57,7 @@ class Covariances {
       const FactoredStep<N>& step = f_.step(t);
       WriteStates(step.known_x, step.known_d, states_.data());
       WriteCovariance(t);
+      if (results_.observation_covariances != nullptr) WriteObservations(t);
       if (results_.lag_one != nullptr && t < last) WriteLagOne(t, before);
       if (results_.lag_one != nullptr) Compress();
       for (int64_t i = step.last_elimination; i-- > step.first_elimination;) {
@@ -93,6 +96,8 @@ class Covariances {
     copy(results_.variances, n_);
     copy(results_.covariances, n_ * n_);
     copy(results_.lag_one, n_ * n_);
+    const int64_t ny = f_.system().observation_size;
+    copy(results_.observation_covariances, results_.only_variances ? ny : ny * ny);
   }
 
   P* xi(int64_t c) { return xi_.data() + c * width_; }
@@ -117,52 +122,12 @@ class Covariances {
     coordinates_ = step.known_coordinates;
   }
 
-  // No more columns than rows: W Theta = [W, 0].
+  // No more columns than rows.
   void Compress() {
-    const int64_t rows = coordinates_ + directions_;
-    if (columns_ <= rows) return;
-    int64_t done = 0;
-    for (int64_t i = 0; i < rows && done < columns_; ++i) {
-      if (CompressRow(i, rows, done)) ++done;
-    }
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t c = done; c < columns_; ++c) N::Set(RowAt(i), c, S{});
-    }
-    columns_ = done;
+    const auto row_at = [this](int64_t i) { return RowAt(i); };
+    columns_ = orthogonal::BLOCKD_KERNEL_NAMESPACE::Compress<N>(
+        coordinates_ + directions_, columns_, row_at, row_.data(), cross_.data());
   }
-  bool CompressRow(int64_t i, int64_t rows, int64_t done) {
-    P* const row = RowAt(i);
-    for (int64_t c = done; c < columns_; ++c) row_[c - done] = N::Get(row, c);
-    Reflection<N> theta;
-    if (!MakeReflection(row_.data(), columns_ - done, &theta)) return false;
-    // w where the columns are, in whole packs.
-    const int64_t first = done / kLanes, packs = used() - first;
-    std::fill_n(weights_packs(), packs, P{});
-    for (int64_t c = done; c < columns_; ++c) {
-      N::Set(weights_packs(), c - first * kLanes, row_[c - done]);
-    }
-    for (int64_t r = i + 1; r < rows; ++r) {
-      P* const other = RowAt(r);
-      if (theta.pivot != 0) {
-        const S kept = N::Get(other, done);
-        N::Set(other, done, N::Get(other, done + theta.pivot));
-        N::Set(other, done + theta.pivot, kept);
-      }
-      const P factor = Spread(-(theta.tau * Dot(other + first, weights_packs(), packs)));
-      for (int64_t k = 0; k < packs; ++k) {
-        other[first + k] = Accumulate(other[first + k], factor, weights_packs()[k]);
-      }
-    }
-    // Signs of columns are of no consequence; none changes for ever where W converges.
-    const bool negative = High(theta.scale) < 0;
-    N::Set(row, done, negative ? -theta.scale : theta.scale);
-    for (int64_t c = done + 1; c < columns_; ++c) N::Set(row, c, S{});
-    for (int64_t r = i + 1; negative && r < rows; ++r) {
-      N::Set(RowAt(r), done, -N::Get(RowAt(r), done));
-    }
-    return true;
-  }
-  P* weights_packs() { return cross_.data(); }
 
   // [X, D] W, by columns.
   void WriteStates(int64_t x, int64_t d, P* states) {
@@ -188,14 +153,41 @@ class Covariances {
       }
     }
     if (results_.covariances == nullptr) return;
-    const auto factor = [&](int64_t c, int64_t j) { return N::Get(&states_[c * packs_], j); };
-    std::fill_n(cross_.data(), n_ * packs_, P{});
-    AddProducts<N>(packs_, columns_, n_, states_.data(), packs_, factor, cross_.data(), packs_);
-    double* const covariance = results_.covariances + t * n_ * n_;
-    for (int64_t j = 0; j < n_; ++j) {
-      for (int64_t i = 0; i <= j; ++i) {
-        covariance[j * n_ + i] = covariance[i * n_ + j] = High(N::Get(&cross_[j * packs_], i));
+    WriteSquare<N>(n_, columns_, states_.data(), cross_.data(), results_.covariances + t * n_ * n_);
+  }
+
+  // H Cov(x) H' + R, or its diagonal.
+  void WriteObservations(int64_t t) {
+    const System& system = f_.system();
+    const int64_t ny = system.observation_size, packs = PacksOf(ny);
+    const double* const r = system.observation_covariance.at(t);
+    arrays_.LoadObservation(t);
+    observed_.Resize(columns_ * packs);
+    for (int64_t c = 0; c < columns_; ++c) {
+      for (int64_t i = 0; i < ny; ++i) {
+        S sum{};
+        const SparseLines::Entry* const end = arrays_.h_rows().end(i);
+        for (const SparseLines::Entry* e = arrays_.h_rows().begin(i); e != end; ++e) {
+          sum = Accumulate(sum, N::Of(e->value), N::Get(&states_[c * packs_], e->place));
+        }
+        N::Set(&observed_[c * packs], i, sum);
       }
+    }
+    if (!results_.only_variances) {
+      double* const to = results_.observation_covariances + t * ny * ny;
+      observed_cross_.Resize(ny * packs);
+      WriteSquare<N>(ny, columns_, observed_.data(), observed_cross_.data(), to);
+      for (int64_t i = 0; i < ny * ny; ++i) to[i] += r[i];
+      return;
+    }
+    double* const to = results_.observation_covariances + t * ny;
+    for (int64_t i = 0; i < ny; ++i) {
+      S sum = N::Of(r[i * (ny + 1)]);
+      for (int64_t c = 0; c < columns_; ++c) {
+        const S own = N::Get(&observed_[c * packs], i);
+        sum = Accumulate(sum, own, own);
+      }
+      to[i] = High(sum);
     }
   }
 
@@ -247,6 +239,7 @@ class Covariances {
 
   const Factorization<N>& f_;
   const Results& results_;
+  StepArrays arrays_;
   double* const deviations_;
   const int64_t n_, packs_, rows_, most_columns_, width_;
   static constexpr double kSettled = 4;
@@ -257,6 +250,7 @@ class Covariances {
   int64_t last_columns_ = -1;
   Buffer<S> row_;
   Buffer<P> states_, next_states_, cross_;
+  Buffer<P> observed_, observed_cross_;  // H of the states
   int64_t coordinates_ = 0, directions_ = 0, columns_ = 0;
 };
 

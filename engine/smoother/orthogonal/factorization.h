@@ -89,6 +89,9 @@ class Factorization {
   int64_t observed() const { return observed_; }
   // Pivots of directions, which may have cancelled, can be off by so much in its logarithm.
   double likelihood_error() const { return likelihood_error_; }
+  // True if an element sees a direction so little that it counts as not seeing it: until others do
+  // more is known of the states than X says.
+  bool overlooks() const { return overlooks_; }
   // S_i of a diagonal R.
   Long NoiseOf(int64_t t, int32_t row) const {
     const Factors& s = system_.observation_factor;
@@ -104,7 +107,8 @@ class Factorization {
     direction_count_ = system_.diffuse_columns;
     SetColumns<N>(n_, coordinates_, system_.initial_factor, system_.initial_low, work_.data(),
                   tall_);
-    SetColumns<N>(n_, direction_count_, system_.diffuse, nullptr, directions_.data(), packs_);
+    SetColumns<N>(n_, direction_count_, system_.diffuse, system_.diffuse_low, directions_.data(),
+                  packs_);
   }
 
   // The columns of the present X and D, kept.
@@ -308,7 +312,8 @@ class Factorization {
   // be.
   bool SeesDirection(int32_t row, Elimination<N>* made) {
     if (direction_count_ == 0) return false;
-    constexpr double kLeast = 1e-10;
+    constexpr double kLeast = N::kDoubles == 1 ? 1e-10 : 1e-25;
+    const double rounding = 64 * static_cast<double>(n_) * N::kUnit;
     const Four* const h = arrays_.h(row);
     const int64_t place = scalars_.Append(direction_count_);
     double most = kLeast;
@@ -323,6 +328,7 @@ class Factorization {
       }
       const S seen_of = SumOf(sum);
       const double share = std::fabs(High(seen_of)) / SumOf(sizes);
+      overlooks_ |= share > rounding && !(share > kLeast);
       if (!(share > kLeast)) continue;  // it stays zero
       scalars_[place + j] = seen_of;
       if (!(share > most)) continue;
@@ -332,7 +338,7 @@ class Factorization {
     }
     made->multipliers = place;
     made->directions = direction_count_;
-    if (seen) likelihood_error_ += 64 * static_cast<double>(n_) * N::kUnit / most;
+    if (seen) likelihood_error_ += rounding / most;
     return seen;
   }
 
@@ -481,6 +487,7 @@ class Factorization {
   Long log_determinant_;
   int64_t observed_ = 0;
   double likelihood_error_ = 0;
+  bool overlooks_ = false;
   bool is_steady_ = false;  // the next step is the last one, if it has the same rows
   Long last_log_determinant_;
   int64_t last_observed_ = 0;

@@ -13,34 +13,13 @@
 #include <cstdint>
 
 #include "engine/smoother/orthogonal/draws.h"
+#include "engine/smoother/orthogonal/lanes.h"
 #include "engine/smoother/orthogonal/means.h"
 #include "engine/smoother/orthogonal/numbers.h"
 #include "engine/smoother/orthogonal/storage.h"
 #include "engine/smoother/orthogonal/system.h"
 
 namespace blockd::orthogonal::BLOCKD_KERNEL_NAMESPACE {
-
-// The four right-hand sides of a group: probes, draws of the smoothing error, series, or nothing.
-struct Lanes {
-  const double* series[kLanes] = {};  // y
-  const double* draws[kLanes] = {};   // the means of the noises
-  bool probes[kLanes] = {};
-
-  Four data() const {
-    return Choose([&](int k) { return series[k] != nullptr; });
-  }
-  Four probe() const {
-    return Choose([&](int k) { return probes[k]; });
-  }
-
- private:
-  template <typename Is>
-  static Four Choose(Is is) {
-    Four chosen{};
-    for (int k = 0; k < kLanes; ++k) chosen[k] = is(k) ? 1 : 0;
-    return chosen;
-  }
-};
 
 template <typename N>
 class Refinement {
@@ -94,10 +73,65 @@ class Refinement {
   Long squares(int lane) const { return {squares_.high[lane], squares_.low[lane]}; }
   double squares_change(int lane) const { return squares_change_[lane]; }
   double Mean(int64_t place, int lane) const { return answer_.x[place].high[lane]; }
+  // H x + d of all rows.
+  void WriteObservationMeans(int lane, double* to) {
+    const int64_t ny = system_.observation_size;
+    for (int64_t t = 0; t < system_.num_steps; ++t) {
+      arrays_.LoadObservation(t);
+      for (int64_t i = 0; i < ny; ++i) {
+        const Matrices& offset = system_.observation_offset;
+        const double d = offset.values == nullptr ? 0 : offset.at(t)[i];
+        const LongFour first{Spread(d), Four{}};
+        to[t * ny + i] =
+            AddLine<LongFourSum>(first, arrays_.h_rows(), i, &answer_.x[t * n_]).high[lane];
+      }
+    }
+  }
+  // B u, and over their deviations.
+  template <typename Deviations>
+  void WriteStateDisturbances(int lane, const Deviations* deviations, double* to,
+                              double* standardized) {
+    for (int64_t t = 0; t + 1 < system_.num_steps; ++t) {
+      arrays_.LoadTransition(t);
+      const LongFour* const u = answer_.u.data() + layout_.u(t);
+      for (int64_t i = 0; i < n_; ++i) {
+        const double own = arrays_.AddFactorRow<LongFourSum>(LongFour{}, i, u).high[lane];
+        if (to != nullptr) to[t * n_ + i] = own;
+        if (standardized != nullptr) {
+          standardized[t * n_ + i] = Over(own, deviations->state(t, i));
+        }
+      }
+    }
+  }
+  // S e, and over their deviations.
+  template <typename Deviations>
+  void WriteObservationDisturbances(int lane, const Deviations* deviations, double* to,
+                                    double* standardized) {
+    const int64_t ny = system_.observation_size;
+    for (double* const all : {to, standardized}) {
+      if (all != nullptr) std::fill_n(all, ny * system_.num_steps, std::nan(""));
+    }
+    for (int64_t t = 0; t < system_.num_steps; ++t) {
+      const std::vector<int32_t>& rows = *system_.rows[static_cast<size_t>(t)];
+      for (int64_t a = 0; a < layout_.rows(t); ++a) {
+        const int32_t row = rows[static_cast<size_t>(a)];
+        const double own = NoiseOf(t, row, a).high[lane];
+        if (to != nullptr) to[t * ny + row] = own;
+        if (standardized == nullptr) continue;
+        const double multiplier = answer_.y[layout_.y(t) + a].high[lane];
+        standardized[t * ny + row] =
+            Over(system_.is_diagonal ? multiplier : own, deviations->observation(t, a));
+      }
+    }
+  }
 
  private:
   static constexpr int64_t kMostCorrections = 8;
   static constexpr double kSmall = 1e-9;
+
+  static double Over(double number, double deviation) {
+    return deviation > 0 ? number / deviation : std::nan("");
+  }
 
   void Begin() {
     answer_.x.Clear();
@@ -153,10 +187,11 @@ class Refinement {
     for (int64_t t = 0; t < system_.num_steps; ++t) {
       const std::vector<int32_t>& rows = *system_.rows[static_cast<size_t>(t)];
       for (int64_t a = 0; a < layout_.rows(t); ++a) {
-        pass_.y[layout_.y(t) + a] = N::Rounded(ObservationAt(t, rows[static_cast<size_t>(a)]));
+        const int32_t row = rows[static_cast<size_t>(a)];
+        pass_.y[layout_.y(t) + a] = N::Rounded(lanes_.ObservationAt(system_, t, row));
       }
       for (int64_t i = 0; i < n_; ++i) {
-        pass_.x[t * n_ + i] = N::Of(data_ * ConstantOf(t, i));
+        pass_.x[t * n_ + i] = N::Of(data_ * ConstantOf(system_, t, i));
       }
     }
     const auto copy = [](const Buffer<Four>& from, Buffer<P>& to) {
@@ -167,11 +202,6 @@ class Refinement {
     copy(prior_.e, pass_.e);
     pass_.r.Clear();
     pass_.delta.Clear();
-  }
-  double ConstantOf(int64_t t, int64_t i) const {
-    if (t == 0) return system_.initial_mean == nullptr ? 0 : system_.initial_mean[i];
-    const Matrices& offset = system_.transition_offset;
-    return offset.values == nullptr ? 0 : offset.at(t - 1)[i];
   }
 
   // From the last step on, for the multipliers; all of them into pass_.
@@ -198,7 +228,7 @@ class Refinement {
     const LongFour* const x = &answer_.x[t * n_];
     const LongFour* const u = answer_.u.data() + layout_.u(t);
     for (int64_t i = 0; i < n_; ++i) {
-      const LongFour start = AddDouble(-x[n_ + i], ConstantOf(t + 1, i));
+      const LongFour start = AddDouble(-x[n_ + i], ConstantOf(system_, t + 1, i));
       const LongFour moved = AddLine<LongFourSum>(start, arrays_.f_rows(), i, x);
       pass_.x[(t + 1) * n_ + i] = N::Rounded(arrays_.AddFactorRow<LongFourSum>(moved, i, u));
     }
@@ -226,7 +256,7 @@ class Refinement {
     for (int64_t a = 0; a < layout_.rows(t); ++a) {
       const int32_t row = rows[static_cast<size_t>(a)];
       const LongFour made = AddLine<LongFourSum>(NoiseOf(t, row, a), arrays_.h_rows(), row, x);
-      pass_.y[layout_.y(t) + a] = N::Rounded(ObservationAt(t, row) - made);
+      pass_.y[layout_.y(t) + a] = N::Rounded(lanes_.ObservationAt(system_, t, row) - made);
       AddLineTo<LongFourSum>(arrays_.h_rows(), row, multipliers[a], implied_.data());
     }
     for (int64_t j = 0; j < layout_.noises(t); ++j) {
@@ -234,15 +264,6 @@ class Refinement {
       const LongFour own = Difference(prior_.e[at], answer_.e[at]);
       pass_.e[at] = N::Rounded(own + ImpliedNoise(t, j, rows, multipliers));
     }
-  }
-  LongFour ObservationAt(int64_t t, int32_t row) const {
-    Four y{};
-    for (int k = 0; k < kLanes; ++k) {
-      if (lanes_.series[k] != nullptr) y[k] = lanes_.series[k][t * system_.observation_size + row];
-    }
-    const Matrices& offset = system_.observation_offset;
-    if (offset.values == nullptr) return {y, Four{}};
-    return TwoSum(y, -(data_ * offset.at(t)[row]));
   }
   // S e of a row.
   LongFour NoiseOf(int64_t t, int32_t row, int64_t a) const {
@@ -281,7 +302,7 @@ class Refinement {
   // m + Z z + D delta - x(1), and Z' r less z, D' r.
   void WriteInitial() {
     for (int64_t i = 0; i < n_; ++i) {
-      LongFourSum sum(AddDouble(-answer_.x[i], ConstantOf(0, i)));
+      LongFourSum sum(AddDouble(-answer_.x[i], ConstantOf(system_, 0, i)));
       for (int64_t j = 0; j < system_.initial_columns; ++j) {
         sum.Add(InitialAt(i, j), answer_.z[j]);
       }

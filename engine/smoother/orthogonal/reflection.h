@@ -202,6 +202,21 @@ void AddProducts(int64_t packs, int64_t inner, int64_t columns, const A* a, int6
   if (i < packs) MultiplyRows<N, 1>(inner, columns, a + i, stride, factor, to + i, to_stride);
 }
 
+// A A' of columns of packed rows, rows x rows numbers; the scratch has room for so many columns.
+template <typename N>
+void WriteSquare(int64_t rows, int64_t columns, const typename N::Pack* a,
+                 typename N::Pack* scratch, double* to) {
+  const int64_t packs = PacksOf(rows);
+  const auto factor = [&](int64_t c, int64_t j) { return N::Get(a + c * packs, j); };
+  for (int64_t i = 0; i < rows * packs; ++i) scratch[i] = typename N::Pack{};
+  AddProducts<N>(packs, columns, rows, a, packs, factor, scratch, packs);
+  for (int64_t j = 0; j < rows; ++j) {
+    for (int64_t i = 0; i <= j; ++i) {
+      to[j * rows + i] = to[i * rows + j] = High(N::Get(scratch + j * packs, i));
+    }
+  }
+}
+
 // Columns of packed rows from a matrix, high + low, of so many rows; low may be nullptr.
 template <typename N>
 void SetColumns(int64_t rows, int64_t columns, const double* high, const double* low,

@@ -12,10 +12,16 @@
 // be singular or zero (Paige, Covariance matrix representation in linear filtering, 1985, is close
 // to it).
 //
+// What is known of x(t) before and after y(t), which the filter has, comes from X, whose rounding
+// no residual tells. So the forward pass runs again over the mirror of the system: the same states
+// in reverse order, with Z, B, S and D of three times their size, so that every number is rounded
+// otherwise.
+//
 // Plain data. Pointers outlive the call that takes them.
 #ifndef BLOCKD_ENGINE_SMOOTHER_ORTHOGONAL_SYSTEM_H_
 #define BLOCKD_ENGINE_SMOOTHER_ORTHOGONAL_SYSTEM_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -54,7 +60,8 @@ struct System {
   const double* initial_factor = nullptr;
   const double* initial_low = nullptr;
   int64_t initial_columns = 0;
-  const double* diffuse = nullptr;  // D, state_size x diffuse_columns
+  const double* diffuse = nullptr;      // D, state_size x diffuse_columns
+  const double* diffuse_low = nullptr;  // the rest of it; nullptr: zero
   int64_t diffuse_columns = 0;
   // The rows of y that are observed at each step, ascending.
   std::vector<const std::vector<int32_t>*> rows;
@@ -62,16 +69,41 @@ struct System {
   // Standard normal numbers of draws: z, then u and e of each step, `draw_stride` apart.
   std::vector<const double*> draws;
   int64_t draw_stride = 0;
-};
 
-// Where the results go; nullptr: not wanted.
+  Matrices observation_covariance;  // R, for that of new observations
+  const System* mirror = nullptr;   // for all that a filter has
+};
+inline constexpr double kMirrorUnit = 3;  // its columns over those of the system
+
+// Where the results go; nullptr: not wanted. SmoothOutput says what they are.
+struct SeriesResults {
+  double* means = nullptr;  // state_size x num_steps
+  double* filtered_means = nullptr;
+  double* predicted_means = nullptr;
+  double* innovations = nullptr;           // observation_size x num_steps
+  double* log_likelihood_steps = nullptr;  // num_steps
+  double* observation_means = nullptr;     // observation_size x num_steps
+  // state_size x (num_steps - 1), observation_size x num_steps:
+  double* state_disturbances = nullptr;
+  double* observation_disturbances = nullptr;
+  double* standardized_state_disturbances = nullptr;
+  double* standardized_observation_disturbances = nullptr;
+};
 struct Results {
-  std::vector<double*> means;         // of each series, state_size x num_steps
+  std::vector<SeriesResults> series;
   double* covariances = nullptr;      // state_size x state_size x num_steps
   double* variances = nullptr;        // their diagonals
   double* lag_one = nullptr;          // Cov(x(t+1), x(t)), one less
   double* log_likelihoods = nullptr;  // of each series
   std::vector<double*> errors;        // of each draw, of x less its mean: state_size x num_steps
+  bool only_variances = false;        // diagonals, of these:
+  double* filtered_covariances = nullptr;
+  double* predicted_covariances = nullptr;
+  double* observation_covariances = nullptr;
+
+  bool has_innovations = false;   // something that the filter's means give, for each series
+  bool has_disturbances = false;  // some, of each series
+  bool has_standardized = false;  // disturbances
 };
 
 enum class Outcome {
@@ -85,8 +117,8 @@ enum class Outcome {
   kContradiction,
 };
 
-// Estimated errors: of means in standard deviations, of variances relative, of the log-likelihood.
-// The largest of all series and steps.
+// Estimated errors: of means in standard deviations, of variances relative, of log-likelihoods. The
+// largest of all series and steps.
 struct Estimates {
   double means = 0, variances = 0, log_likelihood = 0;
 };

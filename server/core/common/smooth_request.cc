@@ -14,7 +14,8 @@ namespace {
 // The proto's path of a field of the engine's.
 std::string PathOf(const std::string& field) {
   if (field == "observations" || absl::StartsWith(field, "initial_")) return "chunk";
-  return absl::StrCat(field == "num_samples" ? "header.options." : "header.", field);
+  const bool is_option = field == "num_samples" || field == "output";
+  return absl::StrCat(is_option ? "header.options." : "header.", field);
 }
 
 absl::Status WithPath(const absl::Status& status) {
@@ -44,6 +45,11 @@ absl::Status CheckSmoothHeader(const SmoothParams& params, const KeepModel& kept
   }
   if (kept.keep && params.form.value_or(SmoothForm::kInformation) != SmoothForm::kInformation) {
     return InvalidFieldError("header.options.form", "an orthogonal form with keep", "INFORMATION");
+  }
+  if (!params.outputs.empty() && (kept.keep || params.form == SmoothForm::kInformation)) {
+    return InvalidFieldError("header.options.output",
+                             absl::StrCat("outputs with ", kept.keep ? "keep" : "INFORMATION"),
+                             "none, which orthogonal forms alone have");
   }
   return absl::OkStatus();
 }

@@ -36,6 +36,7 @@ absl::StatusOr<MeasuredSmooth> MeasureSmooth(const SmoothParams& params, const C
 // Where the results go: host memory of the measured sizes.
 struct SmoothResults {
   std::span<double> means, covariances, lag_one, residuals, samples;
+  std::vector<std::span<double>> outputs;  // of SmoothParams.outputs
 };
 
 // How one system was smoothed.
@@ -47,6 +48,7 @@ struct SmoothedSystem {
     kIndefinitePrecision = 3,  // A has no factorization in double
     kInaccurate = 4,           // by the estimates
     kPartlyDiffuse = 5,        // in other directions than those of states
+    kHasOutputs = 6,
   };
   SmoothForm form = SmoothForm::kInformation;
   Reason reason = Reason::kNone;

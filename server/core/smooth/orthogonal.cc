@@ -79,7 +79,8 @@ absl::Status SmoothOrthogonally(const SmoothDevices& devices, const RequestConte
                                   .lag_one = PartOf(results.lag_one, s, all),
                                   .residuals = results.residuals,
                                   .samples = results.samples,
-                                  .log_likelihood = std::span(reply->log_likelihood)});
+                                  .log_likelihood = std::span(reply->log_likelihood),
+                                  .outputs = results.outputs});
       own = outcome.status();
       if (!own.ok()) return;
       reply->systems[s].form = outcome->form;

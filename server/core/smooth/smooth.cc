@@ -192,6 +192,7 @@ void StartSmooth(const SmoothDevices& devices, ContextPtr context, const Measure
   };
   const std::optional<SmoothForm> form = measured.params.form;
   if (form && *form != SmoothForm::kInformation) return smooth_orthogonally(Reason::kAskedFor);
+  if (!measured.params.outputs.empty()) return smooth_orthogonally(Reason::kHasOutputs);
   if (!Smoother::HasInformationForm(measured.params)) {
     if (!kept.keep && !form) return smooth_orthogonally(Reason::kPartlyDiffuse);
     return done(InvalidFieldError("header.diffuse_columns", "other directions than those of states",

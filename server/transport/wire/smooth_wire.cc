@@ -79,6 +79,9 @@ absl::Status ReadOptions(const v1::SmoothOptions& options, SmoothParams* params,
     }
     params->form = static_cast<SmoothForm>(options.form());  // the same numbers
   }
+  for (const int output : options.output()) {  // the same numbers, and the core checks them
+    params->outputs.push_back(static_cast<SmoothOutput>(output));
+  }
   kept->keep = options.keep();
   if (params->num_samples < 0) {
     return InvalidFieldError("header.options.num_samples", absl::StrCat(params->num_samples),
@@ -197,6 +200,7 @@ SmoothResults CutResults(const SmoothSizes& sizes, std::span<double> values) {
   results.lag_one = next(sizes.lag_one);
   results.residuals = next(sizes.residuals);
   results.samples = next(sizes.samples);
+  for (const int64_t size : sizes.outputs) results.outputs.push_back(next(size));
   return results;
 }
 
@@ -216,6 +220,7 @@ void ToWire(const SmoothReply& reply, const SmoothSizes& sizes, v1::SmoothHead* 
   wire->set_lag_one_bytes(sizes.lag_one * kBytes);
   wire->set_residuals_bytes(sizes.residuals * kBytes);
   wire->set_samples_bytes(sizes.samples * kBytes);
+  for (const int64_t size : sizes.outputs) wire->add_output_bytes(size * kBytes);
   ToWire(reply.cost, wire->mutable_cost());
   for (const SmoothedSystem& system : reply.systems) {
     v1::SmoothedSystem& to = *wire->add_system();

@@ -78,12 +78,13 @@ TEST_P(InformationErrorsTest, NoErrorIsLargerThanItsEstimate) {
     const SmoothParams params = model.params();
     const std::optional<Answer> answer = Smooth(params);
     if (!answer.has_value()) continue;
-    const ClassicalSmoother truth(params, 0, 1e40L, ClassicalSmoother::Digits::k150);
+    const ClassicalSmoother truth(params, 0, kDiffuse, ClassicalSmoother::Digits::k230);
     const int64_t n = params.state_size;
     double means = 0, variances = 0;
     for (int64_t i = 0; i < n * params.num_steps; ++i) {
       const long double variance = truth.covariances[i * n + i % n];
-      if (variance <= 1e-24L * truth.predicted_variances[i]) continue;  // known exactly
+      if (variance <= 1e-24L * truth.predicted_covariances[i * n + i % n])
+        continue;  // known exactly
       const long double off =
           std::fabs(answer->means[i] - truth.means[i]) - 0x1p-52L * std::fabs(truth.means[i]);
       means = std::max(means, static_cast<double>(off / std::sqrt(variance)));

@@ -1,4 +1,4 @@
-// The orthogonal form: its numbers against arithmetic of 150 digits, its estimates of their errors,
+// The orthogonal form: its numbers against arithmetic of 230 digits, its estimates of their errors,
 // and what it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,74 +13,13 @@
 
 #include "blockd/engine/model_errors.h"
 #include "blockd/engine/orthogonal_smoother.h"
+#include "tests/engine/smoother/orthogonal_run.h"
 #include "tests/engine/smoother/smoother_models.h"
 #include "tests/support/classical_smoother.h"
 #include "tests/support/smooth_model.h"
 
 namespace blockd::test {
 namespace {
-
-constexpr double kUnit = 0x1p-52;
-
-// A model and all of its results.
-struct Smoothed {
-  explicit Smoothed(const SmoothParams& params) {
-    auto measured = MeasureSmooth(params, {});
-    status = measured.status();
-    if (!status.ok()) return;
-    const SmoothSizes& sizes = measured->sizes;
-    means.resize(static_cast<size_t>(sizes.means));
-    covariances.resize(static_cast<size_t>(sizes.covariances));
-    lag_one.resize(static_cast<size_t>(sizes.lag_one));
-    residuals.resize(static_cast<size_t>(sizes.residuals));
-    samples.resize(static_cast<size_t>(sizes.samples));
-    likelihoods.resize(params.log_likelihood ? static_cast<size_t>(params.num_series) : 0);
-    auto smoother = OrthogonalSmoother::Make(*measured);
-    status = smoother.status();
-    if (!status.ok()) return;
-    const size_t systems = (*smoother)->systems();
-    const auto part = [systems](std::vector<double>& all, size_t s) {
-      const size_t each = all.size() / systems;
-      return std::span<double>(all).subspan(s * each, each);
-    };
-    for (size_t s = 0; s < systems; ++s) {
-      const auto outcome = (*smoother)->Smooth(s, {.means = means,
-                                                   .covariances = part(covariances, s),
-                                                   .lag_one = part(lag_one, s),
-                                                   .residuals = residuals,
-                                                   .samples = samples,
-                                                   .log_likelihood = likelihoods});
-      status.Update(outcome.status());
-      if (!outcome.ok()) return;
-      form = std::max(form, outcome->form);
-      errors = outcome->errors;
-    }
-  }
-
-  absl::Status status;
-  SmoothForm form = SmoothForm::kInformation;
-  SmoothErrors errors;
-  std::vector<double> means, covariances, lag_one, residuals, samples, likelihoods;
-};
-
-// The sizes of what the states' deviations are differences of: predicted ones, of which half goes
-// on.
-std::vector<double> SizesOf(const SmoothParams& params, const ClassicalSmoother& truth) {
-  const int64_t n = params.state_size;
-  std::vector<double> sizes(static_cast<size_t>(n * params.num_steps));
-  for (int64_t t = 0; t < params.num_steps; ++t) {
-    for (int64_t i = 0; i < n; ++i) {
-      double before = 0;
-      for (int64_t j = 0; j < n && t > 0; ++j) {
-        const double f = params.transition.At(t - 1, n * n)[j * n + i];
-        before += 0.5 * std::fabs(f) * sizes[(t - 1) * n + j];
-      }
-      const auto own = static_cast<double>(std::sqrt(truth.predicted_variances[t * n + i]));
-      sizes[t * n + i] = std::max(own, before);
-    }
-  }
-  return sizes;
-}
 
 // The true errors of one series' results, in the terms of SmoothErrors, beyond so many units in the
 // last place of means. States that are known exactly, within rounding, have no deviation to compare
@@ -126,11 +65,9 @@ SmoothErrors TrueErrors(const SmoothParams& params, const Smoothed& smoothed,
   return errors;
 }
 
-constexpr long double kDiffuse = 1e40L;
-
 // The results are right, and the estimate is no less than a tenth of the error.
 void ExpectRight(const SmoothParams& params, const Smoothed& smoothed) {
-  const ClassicalSmoother truth(params, 0, kDiffuse, ClassicalSmoother::Digits::k150);
+  const ClassicalSmoother truth(params, 0, kDiffuse, ClassicalSmoother::Digits::k230);
   SmoothErrors errors = TrueErrors(params, smoothed, truth, 1);
   EXPECT_LE(errors.means, kPromisedErrors.means);
   EXPECT_LE(errors.variances, kPromisedErrors.variances);
@@ -158,7 +95,7 @@ TEST(OrthogonalTest, EveryFamilyIsRight) {
 // Some hostile models are answered and some refused; none is answered wrongly.
 TEST(OrthogonalTest, HostileModelsAreRightOrRefused) {
   const char* const count = std::getenv("BLOCKD_TEST_HOSTILE_MODELS");
-  const uint64_t models = count == nullptr ? 400 : std::strtoull(count, nullptr, 10);
+  const uint64_t models = count == nullptr ? 200 : std::strtoull(count, nullptr, 10);
   int wide = 0, refused = 0;
   for (uint64_t seed = 1; seed <= models; ++seed) {
     const NamedModel model = HostileModel(seed);

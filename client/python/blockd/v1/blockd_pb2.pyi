@@ -17,22 +17,35 @@ DESCRIPTOR: _descriptor.FileDescriptor
 DIAGONAL: InverseParts
 DIAGONAL_BLOCKS: InverseParts
 DIAGONAL_FORM_UNSPECIFIED: DiagonalForm
+FILTERED_COVARIANCES: SmoothOutput
+FILTERED_MEANS: SmoothOutput
 FLOAT32: ScalarType
 FLOAT64: ScalarType
 FULL: DiagonalForm
 INFORMATION: SmoothForm
+INNOVATIONS: SmoothOutput
 INTERACTIVE: PriorityClass
 INVERSE_PARTS_UNSPECIFIED: InverseParts
+LOG_LIKELIHOOD_STEPS: SmoothOutput
 MODEL_ARRAY_UNSPECIFIED: ModelArray
+OBSERVATION_COVARIANCES: SmoothOutput
+OBSERVATION_DISTURBANCES: SmoothOutput
+OBSERVATION_MEANS: SmoothOutput
 ORTHOGONAL: SmoothForm
 ORTHOGONAL_IN_DOUBLE_DOUBLE: SmoothForm
 PACKED_LOWER: DiagonalForm
 PER_STEP: ModelArray
+PREDICTED_COVARIANCES: SmoothOutput
+PREDICTED_MEANS: SmoothOutput
 PRIORITY_CLASS_UNSPECIFIED: PriorityClass
 REALTIME: PriorityClass
 SCALAR_TYPE_UNSPECIFIED: ScalarType
 SMOOTHED_COVARIANCES_UNSPECIFIED: SmoothedCovariances
 SMOOTH_FORM_UNSPECIFIED: SmoothForm
+SMOOTH_OUTPUT_UNSPECIFIED: SmoothOutput
+STANDARDIZED_OBSERVATION_DISTURBANCES: SmoothOutput
+STANDARDIZED_STATE_DISTURBANCES: SmoothOutput
+STATE_DISTURBANCES: SmoothOutput
 SUBDIAGONAL: CouplingForm
 SUPERDIAGONAL: CouplingForm
 TRIDIAGONAL_BLOCKS: InverseParts
@@ -671,7 +684,7 @@ class SingularCovariance(_message.Message):
     def __init__(self, matrix: _Optional[str] = ..., step: _Optional[int] = ..., row: _Optional[int] = ...) -> None: ...
 
 class SmoothHead(_message.Message):
-    __slots__ = ["backward_error_bound", "cost", "covariances_bytes", "found", "growth", "handle", "lag_one_bytes", "log_likelihood", "means_bytes", "num_systems", "observed", "residuals_bytes", "samples_bytes", "system", "system_of_series"]
+    __slots__ = ["backward_error_bound", "cost", "covariances_bytes", "found", "growth", "handle", "lag_one_bytes", "log_likelihood", "means_bytes", "num_systems", "observed", "output_bytes", "residuals_bytes", "samples_bytes", "system", "system_of_series"]
     BACKWARD_ERROR_BOUND_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     COVARIANCES_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -683,6 +696,7 @@ class SmoothHead(_message.Message):
     MEANS_BYTES_FIELD_NUMBER: _ClassVar[int]
     NUM_SYSTEMS_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
     RESIDUALS_BYTES_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_BYTES_FIELD_NUMBER: _ClassVar[int]
     SYSTEM_FIELD_NUMBER: _ClassVar[int]
@@ -698,11 +712,12 @@ class SmoothHead(_message.Message):
     means_bytes: int
     num_systems: int
     observed: _containers.RepeatedScalarFieldContainer[int]
+    output_bytes: _containers.RepeatedScalarFieldContainer[int]
     residuals_bytes: int
     samples_bytes: int
     system: _containers.RepeatedCompositeFieldContainer[SmoothedSystem]
     system_of_series: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, num_systems: _Optional[int] = ..., system_of_series: _Optional[_Iterable[int]] = ..., handle: _Optional[_Iterable[bytes]] = ..., found: bool = ..., log_likelihood: _Optional[_Iterable[float]] = ..., observed: _Optional[_Iterable[int]] = ..., growth: _Optional[float] = ..., backward_error_bound: _Optional[float] = ..., means_bytes: _Optional[int] = ..., covariances_bytes: _Optional[int] = ..., lag_one_bytes: _Optional[int] = ..., residuals_bytes: _Optional[int] = ..., samples_bytes: _Optional[int] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., system: _Optional[_Iterable[_Union[SmoothedSystem, _Mapping]]] = ...) -> None: ...
+    def __init__(self, num_systems: _Optional[int] = ..., system_of_series: _Optional[_Iterable[int]] = ..., handle: _Optional[_Iterable[bytes]] = ..., found: bool = ..., log_likelihood: _Optional[_Iterable[float]] = ..., observed: _Optional[_Iterable[int]] = ..., growth: _Optional[float] = ..., backward_error_bound: _Optional[float] = ..., means_bytes: _Optional[int] = ..., covariances_bytes: _Optional[int] = ..., lag_one_bytes: _Optional[int] = ..., residuals_bytes: _Optional[int] = ..., samples_bytes: _Optional[int] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., system: _Optional[_Iterable[_Union[SmoothedSystem, _Mapping]]] = ..., output_bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SmoothHeader(_message.Message):
     __slots__ = ["diffuse", "diffuse_columns", "num_series", "num_steps", "observation", "observation_covariance", "observation_offset", "observation_size", "options", "state_size", "transition", "transition_covariance", "transition_offset"]
@@ -735,7 +750,7 @@ class SmoothHeader(_message.Message):
     def __init__(self, num_steps: _Optional[int] = ..., state_size: _Optional[int] = ..., observation_size: _Optional[int] = ..., num_series: _Optional[int] = ..., transition: _Optional[_Union[ModelArray, str]] = ..., transition_covariance: _Optional[_Union[ModelArray, str]] = ..., observation: _Optional[_Union[ModelArray, str]] = ..., observation_covariance: _Optional[_Union[ModelArray, str]] = ..., transition_offset: _Optional[_Union[ModelArray, str]] = ..., observation_offset: _Optional[_Union[ModelArray, str]] = ..., diffuse: bool = ..., options: _Optional[_Union[SmoothOptions, _Mapping]] = ..., diffuse_columns: _Optional[int] = ...) -> None: ...
 
 class SmoothOptions(_message.Message):
-    __slots__ = ["covariances", "form", "keep", "lag_one_covariances", "lease", "log_likelihood", "num_samples", "priority", "residuals", "seed"]
+    __slots__ = ["covariances", "form", "keep", "lag_one_covariances", "lease", "log_likelihood", "num_samples", "output", "priority", "residuals", "seed"]
     COVARIANCES_FIELD_NUMBER: _ClassVar[int]
     FORM_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -743,6 +758,7 @@ class SmoothOptions(_message.Message):
     LEASE_FIELD_NUMBER: _ClassVar[int]
     LOG_LIKELIHOOD_FIELD_NUMBER: _ClassVar[int]
     NUM_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     RESIDUALS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -753,10 +769,11 @@ class SmoothOptions(_message.Message):
     lease: _duration_pb2.Duration
     log_likelihood: bool
     num_samples: int
+    output: _containers.RepeatedScalarFieldContainer[SmoothOutput]
     priority: PriorityClass
     residuals: bool
     seed: int
-    def __init__(self, covariances: _Optional[_Union[SmoothedCovariances, str]] = ..., lag_one_covariances: bool = ..., log_likelihood: bool = ..., residuals: bool = ..., num_samples: _Optional[int] = ..., seed: _Optional[int] = ..., keep: bool = ..., lease: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[PriorityClass, str]] = ..., form: _Optional[_Union[SmoothForm, str]] = ...) -> None: ...
+    def __init__(self, covariances: _Optional[_Union[SmoothedCovariances, str]] = ..., lag_one_covariances: bool = ..., log_likelihood: bool = ..., residuals: bool = ..., num_samples: _Optional[int] = ..., seed: _Optional[int] = ..., keep: bool = ..., lease: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[PriorityClass, str]] = ..., form: _Optional[_Union[SmoothForm, str]] = ..., output: _Optional[_Iterable[_Union[SmoothOutput, str]]] = ...) -> None: ...
 
 class SmoothReply(_message.Message):
     __slots__ = ["chunk", "head"]
@@ -781,6 +798,7 @@ class SmoothedSystem(_message.Message):
     ASKED_FOR: SmoothedSystem.Reason
     COVARIANCE_IS_SINGULAR: SmoothedSystem.Reason
     FORM_FIELD_NUMBER: _ClassVar[int]
+    HAS_OUTPUTS: SmoothedSystem.Reason
     INFORMATION_FORM_INACCURATE: SmoothedSystem.Reason
     LOG_LIKELIHOOD_ERROR_FIELD_NUMBER: _ClassVar[int]
     MEANS_ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -977,4 +995,7 @@ class SmoothForm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class SmoothedCovariances(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class SmoothOutput(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -33,6 +33,8 @@ class OrthogonalSmoother {
     std::span<double> residuals;       // of all series
     std::span<double> samples;         // of all series
     std::span<double> log_likelihood;  // of all series
+    // Of SmoothParams.outputs, of all series or systems.
+    std::vector<std::span<double>> outputs{};
   };
   struct Outcome {
     SmoothForm form = SmoothForm::kOrthogonal;

@@ -35,6 +35,31 @@ enum class SmoothedCovariances { kNone, kVariances, kFull };
 // double-double.
 enum class SmoothForm { kInformation = 1, kOrthogonal, kOrthogonalInDoubleDouble };
 
+// Results beside the smoothed states, in orthogonal form alone. Where nothing is known of an
+// element of the state, since it was diffuse and y did not tell it yet, its mean and covariances
+// are NaN and its variance is infinite. Covariances are whole or diagonals, as
+// SmoothParams.covariances says, and whole if it says none.
+enum class SmoothOutput {
+  kFilteredMeans = 1,     // of x(t) given y(1), ..., y(t): nx x T x K
+  kFilteredCovariances,   // nx x nx x T x S, or nx x T x S
+  kPredictedMeans,        // of x(t) given y(1), ..., y(t-1): nx x T x K
+  kPredictedCovariances,  // as those
+  // Standardized one-step-ahead residuals, ny x T x K, by Cholesky's factor in y's order: N(0, I).
+  // NaN where y is missing and where the variance is zero or infinite.
+  kInnovations,
+  kLogLikelihoodSteps,  // log p(y(t) | y(1), ..., y(t-1)): T x K
+  // Of H x(t) + d + v given all of y, v ~ N(0, R) a noise of its own:
+  kObservationMeans,        // ny x T x K
+  kObservationCovariances,  // ny x ny x T x S, or ny x T x S
+  // Means of w(t), nx x (T-1) x K, and v(t), ny x T x K, given all of y, and over their own
+  // standard deviations (Durbin and Koopman, 2nd ed. 2012, 7.5). NaN where these are zero; of v
+  // where y is missing.
+  kStateDisturbances,
+  kObservationDisturbances,
+  kStandardizedStateDisturbances,
+  kStandardizedObservationDisturbances,
+};
+
 struct SmoothParams {
   int64_t num_steps = 0;                           // T
   int64_t state_size = 0;                          // nx
@@ -57,7 +82,8 @@ struct SmoothParams {
   bool residuals = false;
   int64_t num_samples = 0;  // of each series
   uint64_t seed = 0;
-  std::optional<SmoothForm> form;  // none: the first whose numbers are good enough
+  std::optional<SmoothForm> form;     // none: the first whose numbers are good enough
+  std::vector<SmoothOutput> outputs;  // ascending
 
   // True if A has few distinct blocks, because all arrays but y are the same at all steps.
   bool is_constant() const {
@@ -82,9 +108,16 @@ struct MissingPatterns {
 struct SmoothSizes {
   int64_t systems = 0;  // S: distinct patterns of missing elements
   int64_t means = 0, covariances = 0, lag_one = 0, residuals = 0, samples = 0;
-  int64_t work_bytes = 0;  // most host memory that smoothing takes beside; bytes, not doubles
-  int64_t total() const { return means + covariances + lag_one + residuals + samples; }
+  std::vector<int64_t> outputs;  // of SmoothParams.outputs
+  int64_t work_bytes = 0;        // most host memory that smoothing takes beside; bytes, not doubles
+  int64_t total() const;
 };
+// The numbers of an output at one step, of how many steps, and of whom.
+struct SmoothOutputShape {
+  int64_t numbers = 0, steps = 0;
+  bool is_of_system = false;  // else of a series
+};
+SmoothOutputShape ShapeOf(const SmoothParams& params, SmoothOutput output);
 
 struct SmoothLimits {
   int64_t max_columns = int64_t{1} << 20;  // series, and series times samples

@@ -125,8 +125,8 @@ class SolverCoreSmoothTest : public CoreTest {
     const int64_t n = params.state_size, steps = params.num_steps;
     for (int64_t k = 0; k < params.num_series; ++k) {
       SCOPED_TRACE(k);
-      // The 150 digits take too long for large models.
-      const auto digits = n <= 8 ? ClassicalSmoother::Digits::k150 : ClassicalSmoother::Digits::k19;
+      // The 230 digits take too long for large models.
+      const auto digits = n <= 8 ? ClassicalSmoother::Digits::k230 : ClassicalSmoother::Digits::k19;
       const ClassicalSmoother classical(params, k, diffuse_variance, digits);
       const int64_t s = answer.reply->system_of_series[k];
       EXPECT_LE(Error(std::span(answer.means).subspan(k * n * steps, n * steps), classical.means),
