@@ -1,4 +1,5 @@
 // blockctl smooth
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -11,8 +12,10 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/blockctl/command.h"
 #include "client/blockctl/formats/model.h"
@@ -37,6 +40,12 @@ ABSL_FLAG(
     std::string, form, "",
     "Only this arithmetic: information, orthogonal or double-double. Default: the first whose "
     "numbers are good enough.");
+ABSL_FLAG(
+    std::vector<std::string>, outputs, {},
+    "Further results, by their names in the proto, in lower case: filtered_means, innovations, "
+    "observation_covariances, ...; all in orthogonal form.");
+ABSL_FLAG(int64_t, forecast, 0,
+          "So many steps more, without observations, of which all results have rows too.");
 
 namespace blockd::blockctl {
 namespace {
@@ -54,6 +63,24 @@ std::string NameOf(v1::SmoothForm form) {
     if (known.form == form) return known.name;
   }
   return v1::SmoothForm_Name(form);
+}
+
+absl::StatusOr<std::vector<v1::SmoothOutput>> OutputsFromFlag() {
+  std::vector<v1::SmoothOutput> outputs;
+  for (const std::string& name : absl::GetFlag(FLAGS_outputs)) {
+    v1::SmoothOutput output = v1::SMOOTH_OUTPUT_UNSPECIFIED;
+    const bool known = v1::SmoothOutput_Parse(absl::AsciiStrToUpper(name), &output);
+    if (!known || output == v1::SMOOTH_OUTPUT_UNSPECIFIED) {
+      std::vector<std::string> names;
+      for (int i = 1; i < v1::SmoothOutput_ARRAYSIZE; ++i) {
+        names.push_back(absl::AsciiStrToLower(v1::SmoothOutput_Name(i)));
+      }
+      return UsageError(
+          absl::StrCat("--outputs: there is no ", name, ", but ", absl::StrJoin(names, ", ")));
+    }
+    outputs.push_back(output);
+  }
+  return outputs;
 }
 
 absl::StatusOr<client::SmoothOptions> OptionsFromFlags() {
@@ -79,6 +106,9 @@ absl::StatusOr<client::SmoothOptions> OptionsFromFlags() {
       return UsageError("--form must be information, orthogonal or double-double");
     }
   }
+  absl::StatusOr<std::vector<v1::SmoothOutput>> outputs = OutputsFromFlag();
+  if (!outputs.ok()) return outputs.status();
+  options.outputs = *std::move(outputs);
   const absl::StatusOr<client::Priority> priority = PriorityFromFlag();
   if (!priority.ok()) return priority.status();
   options.priority = *priority;
@@ -148,6 +178,23 @@ absl::Status WriteResult(const std::string& out, const ModelFile& file,
   status.Update(folder.Write("standardized_residuals", result.standardized_residuals, {steps, ny}));
   status.Update(
       folder.Write("samples", result.samples, {absl::GetFlag(FLAGS_num_samples), steps, n}));
+  for (const auto& [output, values] : result.outputs) {
+    const std::string name = absl::AsciiStrToLower(v1::SmoothOutput_Name(output));
+    if (absl::EndsWith(name, "covariances")) {
+      // Rows of x or y, with one column for each, or the diagonal alone.
+      const int64_t rows = output == v1::OBSERVATION_COVARIANCES ? ny : n;
+      const bool only_variances = std::ssize(values) == rows * steps * result.num_systems && !full;
+      status.Update(only_variances ? write_shared(name.c_str(), values, {steps, rows})
+                                   : write_shared(name.c_str(), values, {steps, rows, rows}));
+    } else if (output == v1::LOG_LIKELIHOOD_STEPS) {
+      status.Update(folder.Write(name.c_str(), values, {steps}));
+    } else {
+      // As many rows as there are numbers, of this many steps.
+      const int64_t moves = absl::EndsWith(name, "state_disturbances") ? steps - 1 : steps;
+      const int64_t all = std::max<int64_t>(1, moves * result.num_series);
+      status.Update(folder.Write(name.c_str(), values, {moves, std::ssize(values) / all}));
+    }
+  }
   return status;
 }
 
@@ -210,7 +257,9 @@ absl::Status RunSmooth(const std::vector<std::string>& arguments) {
   if (path.empty()) return UsageError("smooth what? Give --model=FOLDER, or a .json file");
   const absl::StatusOr<client::SmoothOptions> options = OptionsFromFlags();
   if (!options.ok()) return options.status();
-  const absl::StatusOr<ModelFile> file = ModelFile::Read(path);
+  const int64_t forecast = absl::GetFlag(FLAGS_forecast);
+  if (forecast < 0) return UsageError("--forecast must not be negative");
+  const absl::StatusOr<ModelFile> file = ModelFile::Read(path, forecast);
   if (!file.ok()) return file.status();
   const absl::StatusOr<client::SolverClient> client = ConnectFromFlags();
   if (!client.ok()) return client.status();
@@ -251,7 +300,7 @@ Command SmoothCommand() {
           "step.\n"
           "  blockctl smooth --model=nile.json --out=smoothed\n",
           {"model", "out", "covariances", "lag_one", "residuals", "num_samples", "seed", "form",
-           "priority"},
+           "outputs", "forecast", "priority"},
           RunSmooth};
 }
 

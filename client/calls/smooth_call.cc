@@ -1,6 +1,7 @@
 #include "client/calls/smooth_call.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -125,6 +126,8 @@ class Request {
     if (options.lease != absl::ZeroDuration()) *wire.mutable_lease() = ToProto(options.lease);
     wire.set_priority(ToProto(options.priority));
     wire.set_form(options.form);
+    const std::set<v1::SmoothOutput> outputs(options.outputs.begin(), options.outputs.end());
+    wire.mutable_output()->Add(outputs.begin(), outputs.end());
   }
 
   v1::SmoothHeader header_;
@@ -158,7 +161,8 @@ class Reply {
         Place(head.residuals_bytes(),
               asked.residuals() ? header_.observation_size() * steps * series : 0,
               &result.standardized_residuals) &&
-        Place(head.samples_bytes(), n * steps * asked.num_samples() * series, &result.samples);
+        Place(head.samples_bytes(), n * steps * asked.num_samples() * series, &result.samples) &&
+        PlaceOutputs(head);
     if (!fits) return WrongAnswer("other sizes than were asked for");
     for (const uint32_t system : head.system_of_series()) {
       if (system >= systems) return WrongAnswer("a system that it does not have");
@@ -187,6 +191,41 @@ class Reply {
     values->resize(static_cast<size_t>(expected));
     places_.Add(std::as_writable_bytes(std::span(*values)));
     return true;
+  }
+
+  bool PlaceOutputs(const v1::SmoothHead& head) {
+    const v1::SmoothOptions& asked = header_.options();
+    if (head.output_bytes_size() != asked.output_size()) return false;
+    for (int i = 0; i < asked.output_size(); ++i) {
+      const v1::SmoothOutput output = asked.output(i);
+      if (!Place(head.output_bytes(i), SizeOf(output, head.num_systems()),
+                 &answer_.result.outputs[output])) {
+        return false;
+      }
+    }
+    return true;
+  }
+  int64_t SizeOf(v1::SmoothOutput output, int64_t systems) const {
+    const int64_t n = header_.state_size(), ny = header_.observation_size();
+    const int64_t steps = header_.num_steps(), series = header_.num_series();
+    const bool only_variances = header_.options().covariances() == v1::VARIANCES;
+    switch (output) {
+      case v1::FILTERED_MEANS:
+      case v1::PREDICTED_MEANS:
+        return n * steps * series;
+      case v1::FILTERED_COVARIANCES:
+      case v1::PREDICTED_COVARIANCES:
+        return (only_variances ? n : n * n) * steps * systems;
+      case v1::OBSERVATION_COVARIANCES:
+        return (only_variances ? ny : ny * ny) * steps * systems;
+      case v1::STATE_DISTURBANCES:
+      case v1::STANDARDIZED_STATE_DISTURBANCES:
+        return n * (steps - 1) * series;
+      case v1::LOG_LIKELIHOOD_STEPS:
+        return steps * series;
+      default:
+        return ny * steps * series;
+    }
   }
 
   const v1::SmoothHeader& header_;

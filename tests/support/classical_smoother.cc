@@ -228,7 +228,7 @@ class Recursion {
     std::vector<Element<Number>> elements;
   };
 
-  // What is observed is told exactly by its noise and the states, in so many digits.
+  // Noises are the rest of the observations, which so many digits hold.
   void WriteObservations(int64_t t, const WideMatrix<Number>& x, const WideMatrix<Number>& v,
                          ClassicalSmoother* to) const {
     const int64_t ny = params_.observation_size;

@@ -22,7 +22,7 @@ struct ClassicalSmoother {
   std::vector<long double> means;        // nx x T
   std::vector<long double> covariances;  // nx x nx x T
   std::vector<long double> lag_one;      // nx x nx x (T-1): Cov(x(t+1), x(t))
-  // Of x(t) given y(1..t-1) and given y(1..t): nx x T and nx x nx x T.
+  // x(t) given y(1..t-1) and given y(1..t): nx x T and nx x nx x T.
   std::vector<long double> predicted_means, predicted_covariances;
   std::vector<long double> filtered_means, filtered_covariances;
   // As SmoothOutput has them, all ny x T but the steps' log-likelihoods.

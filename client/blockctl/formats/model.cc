@@ -133,17 +133,19 @@ absl::StatusOr<ModelFile::Arrays> ModelFile::ReadJson(const std::string& path) {
   return arrays;
 }
 
-absl::StatusOr<ModelFile> ModelFile::Read(const std::string& path) {
+absl::StatusOr<ModelFile> ModelFile::Read(const std::string& path, int64_t forecast) {
   std::error_code error;
   const absl::StatusOr<Arrays> arrays =
       std::filesystem::is_directory(path, error) ? ReadFolder(path) : ReadJson(path);
   if (!arrays.ok()) return arrays.status();
   ModelFile file;
-  if (absl::Status status = file.Take(*arrays); !status.ok()) return InFile(path, status);
+  if (absl::Status status = file.Take(*arrays, forecast); !status.ok()) {
+    return InFile(path, status);
+  }
   return file;
 }
 
-absl::Status ModelFile::Take(const Arrays& arrays) {
+absl::Status ModelFile::Take(const Arrays& arrays, int64_t forecast) {
   const auto find = [&](const std::string& name) -> const Array* {
     const auto found = std::find_if(arrays.begin(), arrays.end(),
                                     [&](const auto& array) { return array.first == name; });
@@ -156,7 +158,8 @@ absl::Status ModelFile::Take(const Arrays& arrays) {
   // Numbers of F are 1 x 1 matrices.
   const bool is_matrix = f.shape.size() > 1;
   state_size_ = is_matrix && h.shape.size() > 1 ? h.shape.back() : is_matrix ? f.shape.back() : 1;
-  absl::Status status = TakeObservations(*find("y"), h.shape.size() > 1 ? h.shape.end()[-2] : 1);
+  absl::Status status =
+      TakeObservations(*find("y"), h.shape.size() > 1 ? h.shape.end()[-2] : 1, forecast);
   const int64_t n = state_size_, ny = observation_size_, moves = num_steps_ - 1;
   // Matrices `rows` x `columns`, or vectors of no columns; `spare`: a step more may be there.
   const auto take = [&](const char* name, int64_t steps, int64_t rows, int64_t columns, bool spare,
@@ -210,7 +213,7 @@ absl::Status ModelFile::Take(const Arrays& arrays) {
   return status;
 }
 
-absl::Status ModelFile::TakeObservations(const Array& y, int64_t outputs) {
+absl::Status ModelFile::TakeObservations(const Array& y, int64_t outputs, int64_t forecast) {
   const size_t axes = y.shape.size();
   if (axes < 1 || axes > 3 || y.size() == 0) {
     return Wrong("y", absl::StrCat("of shape ", ShapeText(y.shape),
@@ -218,13 +221,19 @@ absl::Status ModelFile::TakeObservations(const Array& y, int64_t outputs) {
   }
   has_series_ = axes == 3;
   num_series_ = has_series_ ? y.shape[0] : 1;
-  num_steps_ = y.shape[has_series_ ? 1 : 0];
+  const int64_t observed = y.shape[has_series_ ? 1 : 0];
+  num_steps_ = observed + forecast;
   observation_size_ = axes == 1 ? 1 : y.shape.back();
   if (outputs != observation_size_ && outputs != 1 && outputs != num_steps_) {
     return Wrong(
         "y", absl::StrCat("has ", observation_size_, " elements a step, and H ", outputs, " rows"));
   }
-  y_ = Numbers(y);
+  const std::vector<double> numbers = Numbers(y);
+  const int64_t each = observed * observation_size_;
+  for (int64_t k = 0; k < num_series_; ++k) {
+    y_.insert(y_.end(), numbers.begin() + k * each, numbers.begin() + (k + 1) * each);
+    y_.resize(static_cast<size_t>((k + 1) * num_steps_ * observation_size_), std::nan(""));
+  }
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 #ifndef BLOCKD_CLIENT_BLOCKCTL_FORMATS_MODEL_H_
 #define BLOCKD_CLIENT_BLOCKCTL_FORMATS_MODEL_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ class ModelFile {
   // .json file whose object has these names, with numbers in nested arrays and null for what is
   // missing. Shapes are NumPy's: F (nx, nx) or (T-1, nx, nx), H (ny, nx) or (T, ny, nx), y (T, ny)
   // or (K, T, ny); axes of length 1 may be left out. Of T matrices F, Q or c the last is left out.
-  // `diffuse`, a mask of the states or directions (nx, q), goes with m0 and P0.
-  static absl::StatusOr<ModelFile> Read(const std::string& path);
+  // `diffuse`, a mask of the states or directions (nx, q), goes with m0 and P0. Behind y come
+  // `forecast` steps without observations, which count as those of T.
+  static absl::StatusOr<ModelFile> Read(const std::string& path, int64_t forecast = 0);
 
   // Points into this.
   client::StateSpaceModel model() const;
@@ -36,8 +38,8 @@ class ModelFile {
 
   static absl::StatusOr<Arrays> ReadFolder(const std::string& path);
   static absl::StatusOr<Arrays> ReadJson(const std::string& path);
-  absl::Status Take(const Arrays& arrays);
-  absl::Status TakeObservations(const Array& y, int64_t outputs);
+  absl::Status Take(const Arrays& arrays, int64_t forecast);
+  absl::Status TakeObservations(const Array& y, int64_t outputs, int64_t forecast);
   absl::Status TakeDiffuse(const Array& diffuse);
 
   int64_t num_steps_ = 0, state_size_ = 1, observation_size_ = 1, num_series_ = 1;

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Iterable, Optional, Union
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -165,6 +165,7 @@ _COVARIANCES = {"full": pb.COVARIANCES, "diagonal": pb.VARIANCES,
                 None: pb.SMOOTHED_COVARIANCES_UNSPECIFIED}
 _FORMS = {None: pb.SMOOTH_FORM_UNSPECIFIED, "information": pb.INFORMATION, "orthogonal": pb.ORTHOGONAL,
           "double-double": pb.ORTHOGONAL_IN_DOUBLE_DOUBLE}
+_OUTPUTS = {name.lower(): number for name, number in pb.SmoothOutput.items() if number != 0}
 
 
 def form_name(form: int) -> str:
@@ -183,8 +184,16 @@ class SmoothOptions:
     keep: bool
     lease: Optional[float]
     form: Optional[str]
+    outputs: "Iterable[str]"
     priority: str
     timeout: Optional[float]
+
+    def output_names(self) -> "list[str]":
+        """In the order of the wire, each one once."""
+        if isinstance(self.outputs, str):
+            raise invalid("outputs", repr(self.outputs), "a list of names")
+        numbers = {choice("outputs", name, _OUTPUTS) for name in self.outputs}
+        return [name for name, number in _OUTPUTS.items() if number in numbers]
 
     def proto(self) -> Any:
         if self.num_samples < 0:
@@ -196,6 +205,7 @@ class SmoothOptions:
             lag_one_covariances=self.lag_one, log_likelihood=self.log_likelihood,
             residuals=self.residuals, num_samples=self.num_samples, seed=uint64("seed", self.seed),
             keep=self.keep, form=choice("form", self.form, _FORMS),
+            output=[_OUTPUTS[name] for name in self.output_names()],
             priority=priority_class(self.priority))
         if self.lease is not None:
             message.lease.CopyFrom(_seconds("lease", self.lease))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Optional, Union
+from typing import Any, Iterable, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -104,11 +104,12 @@ class AsyncClient(Unique):
                     covariances: Optional[str] = "full", lag_one: bool = False, residuals: bool = False,
                     log_likelihood: bool = True, num_samples: int = 0, seed: int = 0,
                     keep: bool = False, lease: Optional[float] = None, form: Optional[str] = None,
-                    priority: str = "interactive", timeout: Optional[float] = None) -> "results.Smoothed[AsyncHandle]":
+                    outputs: "Iterable[str]" = (), forecast: int = 0, priority: str = "interactive",
+                    timeout: Optional[float] = None) -> "results.Smoothed[AsyncHandle]":
         """As `Client.smooth`."""
-        model = Model(F, Q, H, R, y, c, d, m0, P0, diffuse)
+        model = Model(F, Q, H, R, y, c, d, m0, P0, diffuse, forecast)
         options = SmoothOptions(covariances, lag_one, residuals, log_likelihood, num_samples, seed,
-                                keep, lease, form, priority, timeout)
+                                keep, lease, form, outputs, priority, timeout)
         self._runner.check_open()
         if keep:  # nothing is found that is released meanwhile
             await asyncio.get_running_loop().run_in_executor(

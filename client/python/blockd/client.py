@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional, Union
+from typing import Any, Iterable, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -164,7 +164,8 @@ class Client(Unique):
               covariances: Optional[str] = "full", lag_one: bool = False, residuals: bool = False,
               log_likelihood: bool = True, num_samples: int = 0, seed: int = 0,
               keep: bool = False, lease: Optional[float] = None, form: Optional[str] = None,
-              priority: str = "interactive", timeout: Optional[float] = None) -> "results.Smoothed[Handle]":
+              outputs: "Iterable[str]" = (), forecast: int = 0, priority: str = "interactive",
+              timeout: Optional[float] = None) -> "results.Smoothed[Handle]":
         """Means, covariances and samples of the states of a linear Gaussian model, given all of y.
 
             x(1) ~ N(m0, P0);  x(t+1) = F x(t) + c + w, w ~ N(0, Q);  y(t) = H x(t) + d + v, v ~ N(0, R)
@@ -190,6 +191,19 @@ class Client(Unique):
             form: "information", "orthogonal" or "double-double" (orthogonal, in that arithmetic): only
                 this one, or an error where its numbers are not good enough. Default: the first of
                 them that is, for each set of missing elements: `Smoothed.form`.
+            outputs: further results, all in orthogonal form, as `Smoothed.outputs` has them by name:
+                "filtered_means", "filtered_covariances": of x(t) given y(1), ..., y(t).
+                "predicted_means", "predicted_covariances": given y(1), ..., y(t-1). Where nothing is
+                    known yet of a diffuse state: NaN, and a variance of inf.
+                "innovations": standardized one-step-ahead residuals, by Cholesky in y's order.
+                "log_likelihood_steps": log p(y(t) | y(1), ..., y(t-1)), whose sum is log_likelihood.
+                "observation_means", "observation_covariances": of a new H x + d + v, given all of y:
+                    forecasts, and what is missing.
+                "state_disturbances", "observation_disturbances": means of w and v, and over their
+                    own deviations "standardized_state_disturbances" and
+                    "standardized_observation_disturbances", whose large ones are breaks and outliers.
+            forecast: so many steps more, without observations, of which all results have rows too.
+                Arrays with one matrix for each step have them for these.
             priority, timeout: as of `factor`.
 
         Numbers stand for 1 x 1 matrices, and axes of length 1 may be left out: R of shape (T,) is
@@ -207,9 +221,9 @@ class Client(Unique):
             TypeError: numbers cannot be read without loss.
             InsufficientMemory, QuotaExceeded, LimitExceeded, Unavailable, DeadlineExceeded.
         """
-        model = Model(F, Q, H, R, y, c, d, m0, P0, diffuse)
+        model = Model(F, Q, H, R, y, c, d, m0, P0, diffuse, forecast)
         options = SmoothOptions(covariances, lag_one, residuals, log_likelihood, num_samples, seed,
-                                keep, lease, form, priority, timeout)
+                                keep, lease, form, outputs, priority, timeout)
         self._runner.check_open()
         if keep:  # nothing is found that is released meanwhile
             self._releases.flush(self._core.limit(timeout))

@@ -97,8 +97,11 @@ class Smoothed(Generic[HandleType]):
     were held already. `growth`, `backward_error_bound`: the largest of all factorizations.
 
     `form`: "information", "orthogonal" or "double-double". `form_reason`: why it is not the first:
-    "ASKED_FOR", "COVARIANCE_IS_SINGULAR", "PRECISION_IS_INDEFINITE", "INFORMATION_FORM_INACCURATE" or
-    "PARTLY_DIFFUSE"; else "". If y has K in front, both are tuples of K.
+    "ASKED_FOR", "COVARIANCE_IS_SINGULAR", "PRECISION_IS_INDEFINITE", "INFORMATION_FORM_INACCURATE",
+    "PARTLY_DIFFUSE" or "HAS_OUTPUTS"; else "". If y has K in front, both are tuples of K.
+
+    `outputs`: those that were asked for, by name, with a row for each step (disturbances of the state:
+    for each but the last), pandas as the others. See `Client.smooth`.
     """
 
     means: Any
@@ -116,6 +119,7 @@ class Smoothed(Generic[HandleType]):
     form: Any
     form_reason: Any
     estimated_errors: SmoothErrors
+    outputs: "dict[str, Any]"
     cost: Cost
 
 

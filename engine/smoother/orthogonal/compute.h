@@ -37,7 +37,9 @@ class Computation {
       if constexpr (N::kDoubles == 1) return report_;
       report_.outcome = Outcome::kDone;  // and its data are asked whether they agree
     }
-    Covariances<N>(factorization_, results_, deviations_.data()).Run();
+    Covariances<N> covariances(factorization_, results_, deviations_.data());
+    covariances.Run();
+    Raise(&report_.estimates.variances, covariances.observation_error());
     ForgetKnown();
     if (results_.log_likelihoods != nullptr) {
       report_.estimates.log_likelihood =
@@ -60,7 +62,7 @@ class Computation {
 
   void RunMirror() {
     mirror_.emplace(*system_.mirror);
-    // What is zero within rounding is so in both, or nobody knows.
+    // Both find the same to be zero within rounding, or nobody knows.
     const bool agree = mirror_->Run().outcome == report_.outcome;
     if (!agree || factorization_.overlooks()) report_.estimates.variances = HUGE_VAL;
     filter_.emplace(factorization_, *mirror_, results_, &report_.estimates);
@@ -73,7 +75,8 @@ class Computation {
     DisturbanceDeviations<N> other(*mirror_, mirror_layout);
     other.Run();
     const auto compare = [&](double own, double mirrored) {
-      if (own > 0) Raise(&report_.estimates.variances, std::fabs(mirrored - own) / own);
+      if (!(own > 0)) return;
+      Raise(&report_.estimates.variances, kMirrorFactor * std::fabs(mirrored - own) / own);
     };
     const int64_t n = system_.state_size;
     for (int64_t t = 0; t < system_.num_steps; ++t) {

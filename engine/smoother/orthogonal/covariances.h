@@ -41,6 +41,10 @@ class Covariances {
         next_states_(most_columns_ * packs_),
         cross_(std::max(n_, most_columns_) * PacksOf(std::max(n_, most_columns_))) {}
 
+  // A bound of the relative error of observations' variances, to first order, for what the states'
+  // are right to.
+  double observation_error() const { return observation_error_; }
+
   void Run() {
     const int64_t last = f_.system().num_steps - 1;
     coordinates_ = columns_ = f_.step(last).known_coordinates;
@@ -173,22 +177,30 @@ class Covariances {
         N::Set(&observed_[c * packs], i, sum);
       }
     }
-    if (!results_.only_variances) {
-      double* const to = results_.observation_covariances + t * ny * ny;
+    const bool whole = !results_.only_variances;
+    double* const to = results_.observation_covariances + t * (whole ? ny * ny : ny);
+    if (whole) {
       observed_cross_.Resize(ny * packs);
       WriteSquare<N>(ny, columns_, observed_.data(), observed_cross_.data(), to);
       for (int64_t i = 0; i < ny * ny; ++i) to[i] += r[i];
-      return;
     }
-    double* const to = results_.observation_covariances + t * ny;
     for (int64_t i = 0; i < ny; ++i) {
       S sum = N::Of(r[i * (ny + 1)]);
       for (int64_t c = 0; c < columns_; ++c) {
         const S own = N::Get(&observed_[c * packs], i);
         sum = Accumulate(sum, own, own);
       }
-      to[i] = High(sum);
+      if (!whole) to[i] = High(sum);
+      BoundObservation(t, i, High(sum));
     }
+  }
+  // A row of H may see a small difference of large numbers; states that are known count nothing.
+  void BoundObservation(int64_t t, int64_t i, double variance) {
+    const double* const h = StepArrays::Doubles(arrays_.h(i));
+    double terms = 0;
+    for (int64_t j = 0; j < n_; ++j) terms += std::fabs(h[j]) * deviations_[t * n_ + j];
+    const double deviation = std::sqrt(variance);
+    if (deviation > 1e-12 * terms) Raise(&observation_error_, 4 * N::kUnit * terms / deviation);
   }
 
   // Cov(x(t+1), x(t)): of the columns that t + 1 had too.
@@ -246,6 +258,7 @@ class Covariances {
 
   Buffer<P> xi_, delta_;  // the rows of W
   Buffer<P> last_;        // of the step after
+  double observation_error_ = 0;
   bool is_steady_ = false;
   int64_t last_columns_ = -1;
   Buffer<S> row_;

@@ -50,10 +50,10 @@ class DisturbanceDeviations {
     }
   }
 
-  // Of B u, in the transition from t to t + 1.
+  // The deviation of B u, in the transition from t to t + 1.
   double state(int64_t t, int64_t i) const { return states_[t * n_ + i]; }
-  // Of S e of an observed element, or of its multiplier where R is diagonal: there they are the
-  // same but for R, which may be zero.
+  // That of S e of an observed element, or of its multiplier where R is diagonal: there they are
+  // the same but for R, which may be zero.
   double observation(int64_t t, int64_t a) const { return observations_[layout_.y(t) + a]; }
 
  private:

@@ -89,8 +89,7 @@ class Factorization {
   int64_t observed() const { return observed_; }
   // Pivots of directions, which may have cancelled, can be off by so much in its logarithm.
   double likelihood_error() const { return likelihood_error_; }
-  // True if an element sees a direction so little that it counts as not seeing it: until others do
-  // more is known of the states than X says.
+  // True if an element sees a direction so little that it counts as not seeing it.
   bool overlooks() const { return overlooks_; }
   // S_i of a diagonal R.
   Long NoiseOf(int64_t t, int32_t row) const {
@@ -144,9 +143,10 @@ class Factorization {
     log_determinant_ += last_log_determinant_;
     observed_ += last_observed_;
   }
-  // True if X is what it was at the beginning of the step.
+  // True if X is what it was at the beginning of the step, and no size is one of former steps.
   bool HasSettled(const FactoredStep<N>& step) const {
     if (!is_constant_ || step.directions > 0 || coordinates_ != step.coordinates) return false;
+    const double* const sizes = sizes_.data() + step.scales;
     for (int64_t i = 0; i < packs_; ++i) {
       Four squares{}, most{};
       for (int64_t c = 0; c < coordinates_; ++c) {
@@ -155,8 +155,11 @@ class Factorization {
         squares = MultiplyAdd(x, x, squares);
         for (int k = 0; k < kLanes; ++k) most[k] = std::max(most[k], std::fabs(change[k]));
       }
-      for (int k = 0; k < kLanes; ++k) {
-        if (most[k] > kSettled * N::kUnit * std::sqrt(squares[k])) return false;
+      for (int64_t k = 0; k < kLanes; ++k) {
+        const double size = std::sqrt(squares[k]);
+        const int64_t row = i * kLanes + k;
+        const bool is_old = row < n_ && std::max(size, scales_[row]) < 0.999 * sizes[row];
+        if (is_old || most[k] > kSettled * N::kUnit * size) return false;
       }
     }
     return true;
@@ -313,7 +316,6 @@ class Factorization {
   bool SeesDirection(int32_t row, Elimination<N>* made) {
     if (direction_count_ == 0) return false;
     constexpr double kLeast = N::kDoubles == 1 ? 1e-10 : 1e-25;
-    const double rounding = 64 * static_cast<double>(n_) * N::kUnit;
     const Four* const h = arrays_.h(row);
     const int64_t place = scalars_.Append(direction_count_);
     double most = kLeast;
@@ -328,7 +330,7 @@ class Factorization {
       }
       const S seen_of = SumOf(sum);
       const double share = std::fabs(High(seen_of)) / SumOf(sizes);
-      overlooks_ |= share > rounding && !(share > kLeast);
+      overlooks_ |= share > rounding_ && !(share > kLeast);
       if (!(share > kLeast)) continue;  // it stays zero
       scalars_[place + j] = seen_of;
       if (!(share > most)) continue;
@@ -338,7 +340,7 @@ class Factorization {
     }
     made->multipliers = place;
     made->directions = direction_count_;
-    if (seen) likelihood_error_ += rounding / most;
+    if (seen) likelihood_error_ += rounding_ / most;
     return seen;
   }
 
@@ -365,7 +367,6 @@ class Factorization {
 
   // The others lose what they have of it. Differences that rounding alone could have left are zero.
   void RemoveDirection(const Elimination<N>& made, const P* gone) {
-    const double least = 64 * static_cast<double>(n_) * N::kUnit;
     const S* const multipliers = scalars_.data() + made.multipliers;
     int64_t to = 0;
     for (int64_t j = 0; j < direction_count_; ++j) {
@@ -374,7 +375,7 @@ class Factorization {
         const S a = N::Get(Direction(j), i), b = N::Get(gone, i) * multipliers[j];
         const S left = a - b;
         const bool zero =
-            std::fabs(High(left)) <= least * (std::fabs(High(a)) + std::fabs(High(b)));
+            std::fabs(High(left)) <= rounding_ * (std::fabs(High(a)) + std::fabs(High(b)));
         N::Set(Direction(to), i, zero ? S{} : left);
       }
       ++to;
@@ -449,7 +450,6 @@ class Factorization {
 
   void MoveDirections() {
     if (direction_count_ == 0) return;
-    const double least = 64 * static_cast<double>(n_) * N::kUnit;
     std::fill_n(next_.data(), direction_count_ * packs_, P{});
     AddTransition(directions_.data(), packs_, direction_count_, next_.data());
     for (int64_t j = 0; j < direction_count_; ++j) {
@@ -459,7 +459,7 @@ class Factorization {
           terms += std::fabs(StepArrays::Doubles(arrays_.f(k))[i] * High(N::Get(Direction(j), k)));
         }
         const S moved = N::Get(&next_[j * packs_], i);
-        if (std::fabs(High(moved)) <= least * terms) N::Set(&next_[j * packs_], i, S{});
+        if (std::fabs(High(moved)) <= rounding_ * terms) N::Set(&next_[j * packs_], i, S{});
       }
     }
     std::copy_n(next_.data(), direction_count_ * packs_, directions_.data());
@@ -472,6 +472,7 @@ class Factorization {
   StepArrays arrays_;
   const int64_t n_, packs_, tall_;
   const int64_t most_noises_, most_coordinates_;
+  const double rounding_ = 64 * static_cast<double>(n_) * N::kUnit;  // of sums of n terms
   Buffer<P> work_;        // X, and the rows of the observation's noises below it
   Buffer<P> next_;        // of the next step
   Buffer<P> directions_;  // D

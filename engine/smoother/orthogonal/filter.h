@@ -1,7 +1,7 @@
-// What is known of each state before and after its observations, and of each observation before it
-// comes: the Kalman filter's numbers. Covariances are X X', as the forward pass has it; means are
-// summed in double-double, whatever the precision of X, so that their rounding does not pile up.
-// What the rounding of X does is told by the mirror of the system.
+// The Kalman filter's numbers: each state before and after its observations, and each observation
+// before it comes. Covariances are X X', as the forward pass has it; means are summed in
+// double-double, whatever the precision of X, so that their rounding does not pile up. The mirror
+// of the system tells what the rounding of X does.
 #ifndef BLOCKD_ENGINE_SMOOTHER_ORTHOGONAL_FILTER_H_
 #define BLOCKD_ENGINE_SMOOTHER_ORTHOGONAL_FILTER_H_
 
@@ -71,7 +71,7 @@ class FilterPass {
 
   const FilterBounds<N>& bounds() const { return bounds_; }
   const Four& state(int64_t i) const { return states_[i].high; }
-  // Of the elements of a step: over their deviations, and the logarithms of these.
+  // Elements of a step over their deviations, and the logarithms of these.
   const Four& innovation(int64_t a) const { return innovations_[a]; }
   double log_deviation(int64_t a) const { return logs_[a]; }
 
@@ -137,8 +137,6 @@ class FilterPass {
     sum.Add(factor, by);
     *to = sum.value();
   }
-  static Long LongOf(double a) { return {a, 0}; }
-  static Long LongOf(const Long& a) { return a; }
 
   const Factorization<N>& f_;
   const System& system_;
@@ -212,7 +210,7 @@ class Filter {
     }
   }
 
-  // Of the series of some lanes, which are so many from `first` on, or fewer than none.
+  // Means and innovations of the series of some lanes; lane k has that of number first + k.
   void Run(const Lanes& lanes, int64_t first) {
     own_.Begin(lanes.data());
     other_.Begin(lanes.data());
@@ -277,7 +275,8 @@ class Filter {
         deviations[i] = 0;  // it is known exactly
       } else {
         constexpr double kUnits = kMirrorUnit * kMirrorUnit;
-        Raise(&estimates_->variances, std::fabs(other / kUnits - variance) / variance);
+        const double change = std::fabs(other / kUnits - variance);
+        Raise(&estimates_->variances, kMirrorFactor * change / variance);
       }
     }
     if (covariance == nullptr) return;
@@ -309,8 +308,9 @@ class Filter {
         const bool is_diffuse = std::isinf(deviation);
         if (to != nullptr) to[t * n_ + i] = is_diffuse ? std::nan("") : mean;
         if (is_diffuse || !(deviation > 1e-13 * std::fabs(mean))) continue;
-        const double change = std::fabs(other_.state(n_ - 1 - i)[k] - mean);
-        const double off = std::max(change - kUnit * std::fabs(mean), own_.bounds().state(i)[k]);
+        const double change =
+            std::fabs(other_.state(n_ - 1 - i)[k] - mean) - kUnit * std::fabs(mean);
+        const double off = std::max(kMirrorFactor * change, own_.bounds().state(i)[k]);
         Raise(&estimates_->means, off / deviation);
       }
     }
@@ -331,7 +331,7 @@ class Filter {
         sum += TermOf(step, a, own, own_.log_deviation(a));
         mirrored += TermOf(step, a, other, other_.log_deviation(a));
         const double change = std::fabs(own - other) - kUnit * std::fabs(own);
-        const double off = std::max(change, own_.bounds().innovation(a)[k]);
+        const double off = std::max(kMirrorFactor * change, own_.bounds().innovation(a)[k]);
         Raise(&estimates_->means, off);
         most = std::max(most, std::fabs(own) * off);
         if (to != nullptr && KindOf(step, a) == Kind::kObserved) to[t * ny + rows[b]] = own;
@@ -339,14 +339,14 @@ class Filter {
       if (series_[k]->log_likelihood_steps == nullptr) continue;
       series_[k]->log_likelihood_steps[t] = sum;
       const double change = std::fabs(sum - mirrored) - 4 * kUnit * std::fabs(sum);
-      Raise(&estimates_->log_likelihood, std::max(change, most));
+      Raise(&estimates_->log_likelihood, std::max(kMirrorFactor * change, most));
     }
   }
   using Kind = typename Elimination<N>::Kind;
   Kind KindOf(const FactoredStep<N>& step, int64_t a) const {
     return f_.elimination(step.first_elimination + a).kind;
   }
-  // Of an element, in the log-likelihood.
+  // The part of an element in the log-likelihood.
   double TermOf(const FactoredStep<N>& step, int64_t a, double innovation, double log) const {
     constexpr double kHalfLogTwoPi = 0.91893853320467274;
     const bool is_observed = KindOf(step, a) == Kind::kObserved;

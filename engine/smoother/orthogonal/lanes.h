@@ -43,7 +43,7 @@ struct Lanes {
   }
 };
 
-// Of the equation that makes x(t): m, then c.
+// The constant of the equation that makes x(t): m, then c.
 inline double ConstantOf(const System& system, int64_t t, int64_t i) {
   if (t == 0) return system.initial_mean == nullptr ? 0 : system.initial_mean[i];
   const Matrices& offset = system.transition_offset;

@@ -102,8 +102,6 @@ class LikelihoodError {
     }
     return multiplier;
   }
-  static Long LongOf(double a) { return {a, 0}; }
-  static Long LongOf(const Long& a) { return a; }
   void TakeNoises(int64_t t) {
     const std::vector<int32_t>& rows = *system_.rows[static_cast<size_t>(t)];
     const double* const s = system_.observation_factor.matrices.at(t);

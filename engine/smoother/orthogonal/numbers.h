@@ -100,6 +100,8 @@ BLOCKD_INLINE Long Root(const Long& a) {
 }
 BLOCKD_INLINE double High(double a) { return a; }
 BLOCKD_INLINE double High(const Long& a) { return a.high; }
+BLOCKD_INLINE Long LongOf(double a) { return {a, 0}; }
+BLOCKD_INLINE Long LongOf(const Long& a) { return a; }
 BLOCKD_INLINE Four High(const Four& a) { return a; }
 BLOCKD_INLINE Four High(const LongFour& a) { return a.high; }
 

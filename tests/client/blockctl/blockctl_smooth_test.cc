@@ -131,6 +131,28 @@ TEST_F(BlockctlSmoothTest, FilesOfNumPyAreTheSameModel) {
   for (size_t i = 16; i < 32; ++i) EXPECT_EQ(covariances[i], covariances[16 + i]);
 }
 
+TEST_F(BlockctlSmoothTest, OutputsAndForecastsAreFilesToo) {
+  const Outcome smoothed =
+      Smooth({WriteModel(kTrack), Out(), "--forecast=2", "--covariances=diagonal",
+              "--outputs=innovations,Predicted_Means,observation_covariances,"
+              "state_disturbances,log_likelihood_steps"});
+  ASSERT_EQ(smoothed.exit_status, 0) << smoothed.err;
+  EXPECT_THAT(smoothed.err, HasSubstr("has_outputs"));
+  const std::vector<double> predicted = Read("predicted_means", {6, 2});
+  EXPECT_EQ(predicted[0], 0);
+  const std::vector<double> innovations = Read("innovations", {6, 1});
+  EXPECT_NEAR(innovations[0], 1 / std::sqrt(3), 1e-14);
+  EXPECT_TRUE(std::isnan(innovations[5]));
+  const std::vector<double> variances = Read("observation_covariances", {6, 1});
+  EXPECT_GT(variances[5], variances[4]);
+  Read("state_disturbances", {5, 2});
+  Read("log_likelihood_steps", {6});
+  const std::vector<double> means = Read("means", {6, 2});
+  EXPECT_NEAR(means[10], means[8] + means[9], 1e-13);
+  EXPECT_EQ(Smooth({WriteModel(kTrack), "--outputs=innovation"}).exit_status, 1);
+  EXPECT_EQ(Smooth({WriteModel(kTrack), "--forecast=-1"}).exit_status, 1);
+}
+
 TEST_F(BlockctlSmoothTest, WithoutAFolderTheMeansArePrinted) {
   const Outcome smoothed =
       Smooth({WriteModel(R"({"F": 1, "Q": 0, "H": 1, "R": 1, "y": [1, 2, null, 6]})"), "--quiet"});

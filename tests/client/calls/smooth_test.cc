@@ -239,6 +239,36 @@ TEST_F(SmoothTest, AFormMayBeAskedFor) {
   }
 }
 
+// Any order, each one once; a local level's filter, as the textbook has it.
+TEST_F(SmoothTest, OutputsAreAskedForByName) {
+  const std::vector<double> y = Nile();
+  const auto smoothed =
+      Connect().Smooth(ModelOf(nile_, 100), y,
+                       {.covariances = SmoothedCovariances::kVariances,
+                        .outputs = {v1::INNOVATIONS, v1::FILTERED_MEANS, v1::INNOVATIONS,
+                                    v1::FILTERED_COVARIANCES, v1::STATE_DISTURBANCES}});
+  ASSERT_TRUE(smoothed.ok()) << smoothed.status();
+  ASSERT_EQ(smoothed->outputs.size(), 4);
+  EXPECT_EQ(smoothed->systems[0].reason(), v1::SmoothedSystem::HAS_OUTPUTS);
+  double level = y[0], variance = problems::kNileObservationVariance;
+  for (size_t t = 0; t < 100; ++t) {
+    if (t > 0) {
+      const double predicted = variance + problems::kNileLevelVariance;
+      const double spread = predicted + problems::kNileObservationVariance;
+      const double error = y[t] - level;
+      EXPECT_NEAR(smoothed->outputs.at(v1::INNOVATIONS)[t], error / std::sqrt(spread), 1e-12);
+      level += predicted / spread * error;
+      variance = predicted * problems::kNileObservationVariance / spread;
+      EXPECT_NEAR(smoothed->outputs.at(v1::STATE_DISTURBANCES)[t - 1],
+                  smoothed->means[t] - smoothed->means[t - 1], 1e-9);
+    }
+    EXPECT_NEAR(smoothed->outputs.at(v1::FILTERED_MEANS)[t], level, 1e-9);
+    EXPECT_NEAR(smoothed->outputs.at(v1::FILTERED_COVARIANCES)[t], variance, 1e-8);
+  }
+  EXPECT_TRUE(std::isnan(smoothed->outputs.at(v1::INNOVATIONS)[0]));  // diffuse
+  EXPECT_EQ(smoothed->outputs.at(v1::STATE_DISTURBANCES).size(), 99);
+}
+
 TEST_F(SmoothTest, AStateThatNothingIsKnownOfFails) {
   const auto status =
       Connect().Smooth(ModelOf(nile_, 100), std::vector<double>(100, kMissing)).status();
@@ -319,6 +349,7 @@ TEST_F(FakeSmoothTest, AnAnswerThatIsNoneIsInternal) {
       {with([](auto& head) { head.clear_log_likelihood(); }), Chunk(16)},
       {with([](auto& head) { head.add_handle("h"); }), Chunk(16)},
       {with([](auto& head) { head.clear_system(); }), Chunk(16)},
+      {with([](auto& head) { head.add_output_bytes(16); }), Chunk(32)},
   };
   for (size_t i = 0; i < answers.size(); ++i) {
     Answer(answers[i]);

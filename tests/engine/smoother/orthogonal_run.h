@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "blockd/engine/orthogonal_smoother.h"
+#include "tests/engine/smoother/smoother_models.h"
 #include "tests/support/classical_smoother.h"
 
 namespace blockd::test {
@@ -64,6 +66,15 @@ struct Smoothed {
   std::vector<double> means, covariances, lag_one, residuals, samples, likelihoods;
   std::map<SmoothOutput, std::vector<double>> outputs;
 };
+
+// The reference of a model of one series, computed once: it takes most of the time of a test.
+inline const ClassicalSmoother& TruthOf(const NamedModel& model) {
+  static auto& known = *new std::map<std::string, ClassicalSmoother>;
+  const auto found = known.find(model.name);
+  if (found != known.end()) return found->second;
+  const ClassicalSmoother truth(model.params(), 0, kDiffuse, ClassicalSmoother::Digits::k230);
+  return known.emplace(model.name, truth).first->second;
+}
 
 // The sizes of what the states' deviations are differences of: predicted ones that are not
 // diffuse, of which half goes on.

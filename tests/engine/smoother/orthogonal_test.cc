@@ -66,8 +66,8 @@ SmoothErrors TrueErrors(const SmoothParams& params, const Smoothed& smoothed,
 }
 
 // The results are right, and the estimate is no less than a tenth of the error.
-void ExpectRight(const SmoothParams& params, const Smoothed& smoothed) {
-  const ClassicalSmoother truth(params, 0, kDiffuse, ClassicalSmoother::Digits::k230);
+void ExpectRight(const SmoothParams& params, const ClassicalSmoother& truth,
+                 const Smoothed& smoothed) {
   SmoothErrors errors = TrueErrors(params, smoothed, truth, 1);
   EXPECT_LE(errors.means, kPromisedErrors.means);
   EXPECT_LE(errors.variances, kPromisedErrors.variances);
@@ -79,12 +79,16 @@ void ExpectRight(const SmoothParams& params, const Smoothed& smoothed) {
   EXPECT_LE(errors.log_likelihood, 10 * smoothed.errors.log_likelihood + 1e-8);
 }
 
+void ExpectRight(const NamedModel& model, const Smoothed& smoothed) {
+  ExpectRight(model.params(), TruthOf(model), smoothed);
+}
+
 TEST(OrthogonalTest, EveryFamilyIsRight) {
   for (const NamedModel& model : SmootherFamilies()) {
     SCOPED_TRACE(model.name);
     const Smoothed smoothed(model.params());
     ASSERT_TRUE(smoothed.status.ok()) << smoothed.status;
-    ExpectRight(model.params(), smoothed);
+    ExpectRight(model, smoothed);
     const bool sensors = model.name.starts_with("sensors equal to 1e-");
     if (!sensors) {
       EXPECT_EQ(smoothed.form, SmoothForm::kOrthogonal);
@@ -107,7 +111,7 @@ TEST(OrthogonalTest, HostileModelsAreRightOrRefused) {
       continue;
     }
     if (smoothed.form == SmoothForm::kOrthogonalInDoubleDouble) ++wide;
-    ExpectRight(model.params(), smoothed);
+    ExpectRight(model, smoothed);
   }
   EXPECT_LT(refused, static_cast<int>(models) / 5);
   EXPECT_GT(wide, 0);
@@ -133,7 +137,8 @@ TEST(OrthogonalTest, DirectionsThatTheObservationsDoNotTellAreCounted) {
 }
 
 TEST(OrthogonalTest, ExactObservationsMustAgree) {
-  NamedModel model{.states = 2,
+  NamedModel model{.name = "exact observations",
+                   .states = 2,
                    .outputs = 2,
                    .f = {0.9, -0.2, 0.3, 0.8},
                    .q = {1, 0, 0, 1},
@@ -145,7 +150,7 @@ TEST(OrthogonalTest, ExactObservationsMustAgree) {
   const Smoothed agree(model.params());
   ASSERT_TRUE(agree.status.ok()) << agree.status;
   EXPECT_EQ(agree.form, SmoothForm::kOrthogonalInDoubleDouble);
-  ExpectRight(model.params(), agree);
+  ExpectRight(model, agree);
   model.y[15] += 1e-9;
   const auto why = NotSmoothableOf(Smoothed(model.params()).status);
   ASSERT_TRUE(why.has_value());
@@ -224,7 +229,8 @@ TEST(OrthogonalTest, LongConstantModelsAreRight) {
     model.params.observations = *y;
     const Smoothed smoothed(model.params);
     ASSERT_TRUE(smoothed.status.ok()) << smoothed.status;
-    ExpectRight(model.params, smoothed);
+    const ClassicalSmoother truth(model.params, 0);
+    ExpectRight(model.params, truth, smoothed);
     EXPECT_LT(smoothed.errors.variances, 1e-10);
   }
 }

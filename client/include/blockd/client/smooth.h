@@ -10,6 +10,7 @@
 #define BLOCKD_CLIENT_SMOOTH_H_
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -62,6 +63,8 @@ struct SmoothOptions {
   Priority priority = Priority::kInteractive;
   // Only this one. Default: the first whose numbers are good enough, as estimated.
   v1::SmoothForm form = v1::SMOOTH_FORM_UNSPECIFIED;
+  // Results beside these: the filter's, new observations, disturbances. Without keep; in any order.
+  std::vector<v1::SmoothOutput> outputs{};
   absl::Duration timeout{};  // zero: ClientOptions::timeout
 };
 
@@ -76,11 +79,13 @@ struct SmoothResult {
   std::vector<double> standardized_residuals;  // ny x T x K; NaN where y is missing
   std::vector<double> samples;                 // nx x T x num_samples x K
   std::vector<double> log_likelihood;          // K
-  std::vector<int64_t> observed;               // K: elements that are not missing
-  std::vector<FactorHandle> handles;           // S, with keep
-  bool found = false;                          // all were held: nothing was factored
-  std::vector<v1::SmoothedSystem> systems;     // S: form, and estimated errors
-  double growth = 1;                           // these two as Conditioning has them
+  // By SmoothOptions::outputs, in the shapes that v1::SmoothOutput says.
+  std::map<v1::SmoothOutput, std::vector<double>> outputs;
+  std::vector<int64_t> observed;            // K: elements that are not missing
+  std::vector<FactorHandle> handles;        // S, with keep
+  bool found = false;                       // all were held: nothing was factored
+  std::vector<v1::SmoothedSystem> systems;  // S: form, and estimated errors
+  double growth = 1;                        // these two as Conditioning has them
   double backward_error_bound = 0;
   v1::Cost cost;
 };

@@ -65,11 +65,11 @@ class _Receiver:
                 del self._free[0]
 
 
-def check(head: Any, **expected: int) -> None:
+def check(head: Any, **expected: "int | list[int]") -> None:
     """That its fields are these."""
     for name, value in expected.items():
         came = getattr(head, name)
-        if came != value:
+        if came != value:  # of repeated fields too
             raise _wire.nonsense(f"a head whose {name} is {came}, expected {value}")
 
 

@@ -72,26 +72,34 @@ def _directions(diffuse: Any, nx: int) -> Array:
 
 
 class Model:
-    """Checked, with the order in which its scalars travel; nothing was copied but a masked y.
+    """Checked, with the order in which its scalars travel; nothing was copied but a masked y, or one
+    with a forecast.
 
-    T steps of nx states and ny observations, and K series. A part of it is an array whose elements in
+    T steps of nx states and ny observations, forecasts among them, and K series. A part of it is an array whose elements in
     C order are the wire's.
     """
 
     def __init__(self, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any, d: Any, m0: Any, P0: Any,
-                 diffuse: Any = None) -> None:
+                 diffuse: Any = None, forecast: int = 0) -> None:
         observed = _observations(y)
         self._labels = y if is_pandas(y) else None
-        self.y_shape = observed.shape
+        if forecast < 0:
+            raise invalid("forecast", forecast, "0 steps or more")
         if observed.ndim not in (1, 2, 3) or observed.size == 0:
             raise invalid("y", f"of shape {observed.shape}",
                           "(T, ny), (T,) where ny = 1, or (K, T, ny), and not empty")
-        self.batched = observed.ndim == 3
+        axes = observed.ndim
+        self.batched = axes == 3
         if observed.ndim == 1:
             observed = observed[:, np.newaxis]
         if not self.batched:
             observed = observed[np.newaxis]
+        if forecast > 0:
+            nothing = np.full((len(observed), forecast, observed.shape[-1]), np.nan)
+            observed = np.concatenate([observed, nothing], axis=1)
+        self._index = _longer(self._labels.index, forecast) if self._labels is not None else None
         self.series, self.steps, self.ny = observed.shape
+        self.y_shape = {1: observed.shape[1:2], 2: observed.shape[1:], 3: observed.shape}[axes]
         measuring = as_real_array("H", H)
         self.nx = _state_size(as_real_array("F", F), measuring)
         T, nx, ny = self.steps, self.nx, self.ny
@@ -153,12 +161,26 @@ class Model:
         if self._labels is None or array is None:
             return array
         import pandas
-        index = self._labels.index
+        index = self._index[:len(array)]
         if not as_y:
-            return pandas.DataFrame(array, index)
+            return pandas.Series(array, index) if array.ndim == 1 else pandas.DataFrame(array, index)
         if self._labels.ndim == 1:
             return pandas.Series(array, index, name=self._labels.name)
         return pandas.DataFrame(array, index, self._labels.columns)
+
+
+def _longer(index: Any, steps: int) -> Any:
+    """A pandas index with so many rows more."""
+    if steps == 0:
+        return index
+    import pandas
+    if isinstance(index, pandas.RangeIndex):
+        return pandas.RangeIndex(index.start, index.stop + steps * index.step, index.step, name=index.name)
+    if getattr(index, "freq", None) is None:
+        raise invalid("forecast", f"a {type(index).__name__} of y that has no frequency",
+                      "dates or periods with a frequency, or a RangeIndex")
+    more = index[-1:].append([index[-1:].shift(k) for k in range(1, steps + 1)])
+    return index.append(more[1:]).rename(index.name)
 
 
 def is_pandas(value: Any) -> bool:

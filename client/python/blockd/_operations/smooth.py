@@ -46,14 +46,30 @@ def _room(model: Model, options: SmoothOptions, head: Any) -> "list[Array]":
               "lag_one": (S, T - 1, nx, nx) if options.lag_one else (0,),
               "residuals": (K, T, model.ny) if options.residuals else (0,),
               "samples": (K, options.num_samples, T, nx)}
+    outputs = [_output_shape(name, model, options, S) for name in options.output_names()]
     _chunked.check(head, **{f"{name}_bytes": math.prod(shape) * FLOAT64.itemsize
-                            for name, shape in shapes.items()})
-    return [np.empty(shape, FLOAT64) for shape in shapes.values()]
+                            for name, shape in shapes.items()},
+                   output_bytes=[math.prod(shape) * FLOAT64.itemsize for shape in outputs])
+    return [np.empty(shape, FLOAT64) for shape in (*shapes.values(), *outputs)]
+
+
+def _output_shape(name: str, model: Model, options: SmoothOptions, systems: int) -> "tuple[int, ...]":
+    K, T = model.series, model.steps
+    rows = model.ny if _is_of_y(name) else model.nx
+    if name == "log_likelihood_steps":
+        return (K, T)
+    if name.endswith("covariances"):
+        return (systems, T, rows) if options.covariances == "diagonal" else (systems, T, rows, rows)
+    return (K, T - 1 if "state_disturbances" in name else T, rows)
+
+
+def _is_of_y(name: str) -> bool:
+    return name == "innovations" or "observation" in name
 
 
 def result(model: Model, options: SmoothOptions, answer: _chunked.Answer,
            handles: "tuple[H, ...]") -> "results.Smoothed[H]":
-    head, (means, covariances, lag_one, residuals, samples) = answer.head, answer.arrays
+    head, (means, covariances, lag_one, residuals, samples, *more) = answer.head, answer.arrays
     systems = list(head.system_of_series)
 
     def series(array: Array, asked: bool) -> Any:
@@ -66,6 +82,18 @@ def result(model: Model, options: SmoothOptions, answer: _chunked.Answer,
         found = shared(covariances, options.covariances is not None)
         return model.labelled(found) if options.covariances == "diagonal" else found
 
+    def output(name: str, array: Array) -> Any:
+        own = array
+        if name.endswith("covariances"):
+            own = shared(array, True)
+            if options.covariances != "diagonal":
+                return own
+        else:
+            own = series(array, True)
+        if _is_of_y(name):
+            return model.labelled(own.reshape(model.y_shape), as_y=True)
+        return model.labelled(own)
+
     return results.Smoothed(
         model.labelled(series(means, True)), covariance(),
         shared(lag_one.swapaxes(-1, -2) if options.lag_one else lag_one, options.lag_one),
@@ -73,7 +101,9 @@ def result(model: Model, options: SmoothOptions, answer: _chunked.Answer,
         model.labelled(residuals.reshape(model.y_shape), as_y=True) if options.residuals else None,
         series(samples, options.num_samples > 0), _number(model, head.observed, int), handles,
         tuple(systems), head.found, head.growth, head.backward_error_bound,
-        *_form(model, [head.system[k] for k in systems]), results.cost(head.cost))
+        *_form(model, [head.system[k] for k in systems]),
+        {name: output(name, array) for name, array in zip(options.output_names(), more)},
+        results.cost(head.cost))
 
 
 def _form(model: Model, systems: "list[Any]") -> "tuple[Any, Any, results.SmoothErrors]":

@@ -33,7 +33,7 @@ class OrthogonalSmoother {
     std::span<double> residuals;       // of all series
     std::span<double> samples;         // of all series
     std::span<double> log_likelihood;  // of all series
-    // Of SmoothParams.outputs, of all series or systems.
+    // By SmoothParams.outputs, each of all series or systems.
     std::vector<std::span<double>> outputs{};
   };
   struct Outcome {

@@ -48,7 +48,7 @@ enum class SmoothOutput {
   // NaN where y is missing and where the variance is zero or infinite.
   kInnovations,
   kLogLikelihoodSteps,  // log p(y(t) | y(1), ..., y(t-1)): T x K
-  // Of H x(t) + d + v given all of y, v ~ N(0, R) a noise of its own:
+  // A new H x(t) + d + v given all of y, where v ~ N(0, R) is a noise of its own:
   kObservationMeans,        // ny x T x K
   kObservationCovariances,  // ny x ny x T x S, or ny x T x S
   // Means of w(t), nx x (T-1) x K, and v(t), ny x T x K, given all of y, and over their own

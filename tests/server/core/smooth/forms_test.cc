@@ -161,6 +161,57 @@ TEST_F(SolverCoreSmoothTest, NothingIsKeptOfWhatIsNotGoodEnough) {
   EXPECT_EQ(Reserved(), 0);
 }
 
+// Each series and system has its own part.
+TEST_F(SolverCoreSmoothTest, OutputsAreThoseOfTheOrthogonalForm) {
+  Start();
+  SmoothModel model({.steps = 9, .states = 3, .observations = 2, .series = 3});
+  model.params.outputs = {SmoothOutput::kFilteredMeans, SmoothOutput::kPredictedCovariances,
+                          SmoothOutput::kLogLikelihoodSteps};
+  const Answer answer = Smooth(model.params);
+  ASSERT_TRUE(answer.reply.ok()) << answer.reply.status();
+  for (const SmoothedSystem& system : answer.reply->systems) {
+    EXPECT_THAT(system, HasForm(SmoothForm::kOrthogonal));
+    EXPECT_EQ(system.reason, Reason::kHasOutputs);
+  }
+  ExpectClassical(model.params, answer, 1e-7);
+  for (int64_t k = 0; k < 3; ++k) {
+    const ClassicalSmoother truth(model.params, k);
+    const auto expect = [&](const std::vector<double>& all, int64_t part,
+                            const std::vector<long double>& own) {
+      for (size_t i = 0; i < own.size(); ++i) {
+        EXPECT_NEAR(all[part * own.size() + i], static_cast<double>(own[i]), 1e-10);
+      }
+    };
+    expect(answer.outputs[0], k, truth.filtered_means);
+    expect(answer.outputs[1], answer.reply->system_of_series[k], truth.predicted_covariances);
+    expect(answer.outputs[2], k, truth.log_likelihood_steps);
+  }
+}
+
+TEST_F(SolverCoreSmoothTest, OutputsAreInOrderAndOfOrthogonalForms) {
+  Start();
+  SmoothModel model({});
+  const auto refused = [&](std::vector<SmoothOutput> outputs) {
+    model.params.outputs = std::move(outputs);
+    const absl::Status status =
+        server::CheckSmoothHeader(model.params, kept_, server::RequestContext(), core_->limits());
+    return server::InvalidFieldOf(status).value_or(server::InvalidField{}).field;
+  };
+  EXPECT_EQ(refused({SmoothOutput::kFilteredMeans, SmoothOutput::kInnovations}), "");
+  EXPECT_EQ(refused({SmoothOutput::kInnovations, SmoothOutput::kFilteredMeans}),
+            "header.options.output");
+  EXPECT_EQ(refused({SmoothOutput::kInnovations, SmoothOutput::kInnovations}),
+            "header.options.output");
+  EXPECT_EQ(refused({static_cast<SmoothOutput>(0)}), "header.options.output");
+  EXPECT_EQ(refused({static_cast<SmoothOutput>(-5)}), "header.options.output");
+  EXPECT_EQ(refused({static_cast<SmoothOutput>(13)}), "header.options.output");
+  kept_.keep = true;
+  EXPECT_EQ(refused({SmoothOutput::kInnovations}), "header.options.output");
+  kept_.keep = false;
+  model.params.form = SmoothForm::kInformation;
+  EXPECT_EQ(refused({SmoothOutput::kInnovations}), "header.options.output");
+}
+
 TEST_F(SolverCoreSmoothTest, AStateThatNothingTellsOfIsNotIdentified) {
   Start();
   const SmoothModel model = UnseenState(8, 2);

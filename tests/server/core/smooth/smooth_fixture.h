@@ -23,6 +23,7 @@ namespace blockd::test {
 struct SmoothAnswer {
   absl::StatusOr<server::SmoothReply> reply = absl::UnknownError("none");
   std::vector<double> means, covariances, lag_one, residuals, samples;
+  std::vector<std::vector<double>> outputs;
 };
 
 // Nothing tells of its second state: neither the observations, nor anything known before.
@@ -78,8 +79,12 @@ inline std::unique_ptr<AskedSmooth> AskSmooth(server::SolverCore& core, const Sm
   answer.lag_one.resize(measured->sizes.lag_one);
   answer.residuals.resize(measured->sizes.residuals);
   answer.samples.resize(measured->sizes.samples);
-  const server::SmoothResults results{answer.means, answer.covariances, answer.lag_one,
-                                      answer.residuals, answer.samples};
+  server::SmoothResults results{answer.means,     answer.covariances, answer.lag_one,
+                                answer.residuals, answer.samples,     {}};
+  for (const int64_t size : measured->sizes.outputs) {
+    answer.outputs.emplace_back(static_cast<size_t>(size));
+  }
+  results.outputs.assign(answer.outputs.begin(), answer.outputs.end());
   if (post == nullptr) {
     post = [asked = asked.get()](absl::AnyInvocable<void()> work) {
       absl::MutexLock lock(&asked->mutex);
