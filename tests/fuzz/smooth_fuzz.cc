@@ -93,20 +93,28 @@ class Client {
       const size_t at = static_cast<uint8_t>(other[0]) % (values.size() - other.size() + 1);
       values.replace(at, other.size(), other);
     }
-    std::vector<std::string> messages = {first.SerializeAsString()};
+    std::vector<std::string> messages(1);
     const size_t piece = input_.ConsumeIntegralInRange<size_t>(1, 500);
     for (size_t at = 0; at < values.size(); at += piece) {
       v1::SmoothRequest chunk;
       chunk.set_chunk(values.substr(at, piece));
       messages.push_back(chunk.SerializeAsString());
     }
-    if (input_.ConsumeIntegralInRange<int>(0, 15) == 0) messages.pop_back();
+    const bool is_short = input_.ConsumeIntegralInRange<int>(0, 15) == 0;
+    const auto outputs = input_.ConsumeIntegral<uint16_t>();  // some of 12, and what is none
+    for (int i = 0; i < 14; ++i) {
+      if ((outputs >> i & 1) != 0) options.add_output(static_cast<v1::SmoothOutput>(i));
+    }
+    messages[0] = first.SerializeAsString();
+    if (is_short) messages.pop_back();
     v1::SmoothReply reply;
     int64_t bytes = 0;
     if (!caller_.AskChunked("Smooth", messages, &reply, &bytes)) return;
     const v1::SmoothHead& head = reply.head();
-    FUZZ_CHECK(bytes == head.means_bytes() + head.covariances_bytes() + head.lag_one_bytes() +
-                            head.residuals_bytes() + head.samples_bytes());
+    int64_t said = head.means_bytes() + head.covariances_bytes() + head.lag_one_bytes() +
+                   head.residuals_bytes() + head.samples_bytes();
+    for (const int64_t output : head.output_bytes()) said += output;
+    FUZZ_CHECK(bytes == said && head.output_bytes_size() == options.output_size());
     const int64_t series = std::max<int64_t>(1, header.num_series());
     FUZZ_CHECK(head.means_bytes() == 8 * header.num_steps() * header.state_size() * series);
     FUZZ_CHECK(head.system_of_series_size() == series && head.observed_size() == series);
