@@ -151,6 +151,26 @@ class Folder {
     }
     return Write(name, all, std::move(shape));
   }
+  // The score of an array, in the shape of that.
+  absl::Status WriteScore(const std::string& name, std::span<const double> values, int64_t n,
+                          int64_t ny) const {
+    const bool is_vector = absl::EndsWith(name, "offset") || absl::EndsWith(name, "mean");
+    const int64_t rows = absl::StartsWith(name, "score_observation") ? ny : n;
+    const int64_t columns = name == "score_observation" ? n : is_vector ? 1 : rows;
+    std::vector<double> all;
+    for (size_t first = 0; first < values.size(); first += static_cast<size_t>(rows * columns)) {
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < columns; ++j) {
+          all.push_back(values[first + static_cast<size_t>(j * rows + i)]);
+        }
+      }
+    }
+    std::vector<int64_t> shape = {rows};
+    if (!is_vector) shape.push_back(columns);
+    const int64_t steps = std::ssize(values) / (rows * columns * file_.num_series());
+    if (steps > 1) shape.insert(shape.begin(), steps);
+    return Write(name.c_str(), all, std::move(shape));
+  }
 
  private:
   const std::string path_;
@@ -183,9 +203,11 @@ absl::Status WriteResult(const std::string& out, const ModelFile& file,
     if (absl::EndsWith(name, "covariances")) {
       // Rows of x or y, with one column for each, or the diagonal alone.
       const int64_t rows = output == v1::OBSERVATION_COVARIANCES ? ny : n;
-      const bool only_variances = std::ssize(values) == rows * steps * result.num_systems && !full;
+      const bool only_variances = absl::GetFlag(FLAGS_covariances) == "diagonal";
       status.Update(only_variances ? write_shared(name.c_str(), values, {steps, rows})
                                    : write_shared(name.c_str(), values, {steps, rows, rows}));
+    } else if (absl::StartsWith(name, "score_")) {
+      status.Update(folder.WriteScore(name, values, n, ny));
     } else if (output == v1::LOG_LIKELIHOOD_STEPS) {
       status.Update(folder.Write(name.c_str(), values, {steps}));
     } else {

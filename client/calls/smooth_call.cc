@@ -205,6 +205,13 @@ class Reply {
     }
     return true;
   }
+  // Matrices of the score of an array.
+  int64_t Steps(v1::ModelArray array) const {
+    return array == v1::PER_STEP ? header_.num_steps() : 1;
+  }
+  int64_t Moves(v1::ModelArray array) const {
+    return header_.num_steps() == 1 ? 0 : array == v1::PER_STEP ? header_.num_steps() - 1 : 1;
+  }
   int64_t SizeOf(v1::SmoothOutput output, int64_t systems) const {
     const int64_t n = header_.state_size(), ny = header_.observation_size();
     const int64_t steps = header_.num_steps(), series = header_.num_series();
@@ -223,6 +230,22 @@ class Reply {
         return n * (steps - 1) * series;
       case v1::LOG_LIKELIHOOD_STEPS:
         return steps * series;
+      case v1::SCORE_TRANSITION:
+        return n * n * series * Moves(header_.transition());
+      case v1::SCORE_TRANSITION_COVARIANCE:
+        return n * n * series * Moves(header_.transition_covariance());
+      case v1::SCORE_TRANSITION_OFFSET:
+        return n * series * Moves(header_.transition_offset());
+      case v1::SCORE_OBSERVATION:
+        return ny * n * series * Steps(header_.observation());
+      case v1::SCORE_OBSERVATION_COVARIANCE:
+        return ny * ny * series * Steps(header_.observation_covariance());
+      case v1::SCORE_OBSERVATION_OFFSET:
+        return ny * series * Steps(header_.observation_offset());
+      case v1::SCORE_INITIAL_MEAN:
+        return n * series;
+      case v1::SCORE_INITIAL_COVARIANCE:
+        return n * n * series;
       default:
         return ny * steps * series;
     }

@@ -170,14 +170,14 @@ absl::Status CheckSmoothSizes(const SmoothParams& params, const SmoothLimits& li
     return InvalidFieldError("num_samples", absl::StrCat(params.num_samples),
                              absl::StrCat("0 to ", limits.max_columns / params.num_series));
   }
-  const int last = static_cast<int>(SmoothOutput::kStandardizedObservationDisturbances);
   absl::int128 outputs = 0;
   int before = 0;
   for (const SmoothOutput output : params.outputs) {
     const int number = static_cast<int>(output);
-    if (number <= before || number > last) {
-      return InvalidFieldError("output", absl::StrCat(number),
-                               absl::StrCat("outputs in ascending order, 1 to ", last));
+    if (number <= before || number > kNumSmoothOutputs) {
+      return InvalidFieldError(
+          "output", absl::StrCat(number),
+          absl::StrCat("outputs in ascending order, 1 to ", kNumSmoothOutputs));
     }
     before = number;
     const SmoothOutputShape own = ShapeOf(params, output);
@@ -295,6 +295,10 @@ bool IsPromised(const SmoothErrors& errors, const double* log_likelihood) {
 SmoothOutputShape ShapeOf(const SmoothParams& params, SmoothOutput output) {
   const int64_t n = params.state_size, ny = params.observation_size, steps = params.num_steps;
   const bool only_variances = params.covariances == SmoothedCovariances::kVariances;
+  // With one step there are no transitions.
+  const auto moves = [&](const ModelArray& array) {
+    return steps == 1 ? 0 : array.per_step ? steps - 1 : 1;
+  };
   switch (output) {
     case SmoothOutput::kFilteredMeans:
     case SmoothOutput::kPredictedMeans:
@@ -314,6 +318,22 @@ SmoothOutputShape ShapeOf(const SmoothParams& params, SmoothOutput output) {
     case SmoothOutput::kStateDisturbances:
     case SmoothOutput::kStandardizedStateDisturbances:
       return {n, steps - 1};
+    case SmoothOutput::kScoreTransition:
+      return {n * n, moves(params.transition)};
+    case SmoothOutput::kScoreTransitionCovariance:
+      return {n * n, moves(params.transition_covariance)};
+    case SmoothOutput::kScoreObservation:
+      return {ny * n, params.observation.per_step ? steps : 1};
+    case SmoothOutput::kScoreObservationCovariance:
+      return {ny * ny, params.observation_covariance.per_step ? steps : 1};
+    case SmoothOutput::kScoreTransitionOffset:
+      return {n, moves(params.transition_offset)};
+    case SmoothOutput::kScoreObservationOffset:
+      return {ny, params.observation_offset.per_step ? steps : 1};
+    case SmoothOutput::kScoreInitialMean:
+      return {n, 1};
+    case SmoothOutput::kScoreInitialCovariance:
+      return {n * n, 1};
   }
   return {};
 }

@@ -34,6 +34,7 @@ enum class Source {
   kFilteredSeries,  // the same, for each series
   kDisturbances,
   kStandardizedDisturbances,
+  kScore,
 };
 struct OutputPlace {
   Source source;
@@ -56,6 +57,14 @@ constexpr OutputPlace kOutputPlaces[] = {
     {Source::kDisturbances, &OfSeries::observation_disturbances},
     {Source::kStandardizedDisturbances, &OfSeries::standardized_state_disturbances},
     {Source::kStandardizedDisturbances, &OfSeries::standardized_observation_disturbances},
+    {Source::kScore, &OfSeries::score_transition},
+    {Source::kScore, &OfSeries::score_transition_covariance},
+    {Source::kScore, &OfSeries::score_observation},
+    {Source::kScore, &OfSeries::score_observation_covariance},
+    {Source::kScore, &OfSeries::score_transition_offset},
+    {Source::kScore, &OfSeries::score_observation_offset},
+    {Source::kScore, &OfSeries::score_initial_mean},
+    {Source::kScore, &OfSeries::score_initial_covariance},
 };
 
 }  // namespace
@@ -217,7 +226,10 @@ class OrthogonalSmoother::Work {
     }
     out_.lag_one = Data(results_.lag_one);
     likelihoods_.resize(series_.size());
-    if (!results_.log_likelihood.empty()) out_.log_likelihoods = likelihoods_.data();
+    const std::vector<SmoothOutput>& outputs = params_.outputs;
+    const bool by_steps = std::find(outputs.begin(), outputs.end(),
+                                    SmoothOutput::kLogLikelihoodSteps) != outputs.end();
+    if (!results_.log_likelihood.empty() || by_steps) out_.log_likelihoods = likelihoods_.data();
     if (!results_.samples.empty()) WriteDraws();
   }
   double* MeansOf(size_t i) {
@@ -228,6 +240,7 @@ class OrthogonalSmoother::Work {
   void WriteOutput(SmoothOutput output, std::span<double> all) {
     const SmoothOutputShape shape = ShapeOf(params_, output);
     const int64_t each = shape.numbers * shape.steps;
+    if (each == 0) return;  // of transitions, where there is one step
     const OutputPlace& place = kOutputPlaces[static_cast<size_t>(output) - 1];
     if (shape.is_of_system) {
       out_.*place.of_system = all.data() + static_cast<int64_t>(system_) * each;
@@ -236,10 +249,14 @@ class OrthogonalSmoother::Work {
         out_.series[i].*place.of_series = all.data() + series_[i] * each;
       }
     }
-    needs_mirror_ |= place.source != Source::kSmoother && place.source != Source::kDisturbances;
-    out_.has_innovations |= place.source == Source::kFilteredSeries;
-    out_.has_disturbances |= place.source >= Source::kDisturbances;
-    out_.has_standardized |= place.source == Source::kStandardizedDisturbances;
+    const Source source = place.source;
+    const bool is_filtered = source == Source::kFilter || source == Source::kFilteredSeries;
+    const bool is_standardized = source == Source::kStandardizedDisturbances;
+    needs_mirror_ |= is_filtered || is_standardized;
+    out_.has_innovations |= source == Source::kFilteredSeries;
+    out_.has_disturbances |= source == Source::kDisturbances || is_standardized;
+    out_.has_standardized |= is_standardized;
+    out_.has_score |= source == Source::kScore;
   }
 
   // Sample s of series k is number k num_samples + s of the seed. Its numbers are those of a system
@@ -362,17 +379,33 @@ absl::StatusOr<std::unique_ptr<OrthogonalSmoother>> OrthogonalSmoother::Make(
   return made;
 }
 
-int64_t OrthogonalSmoother::WorkBytes(const SmoothParams& params) {
+int64_t OrthogonalSmoother::WorkBytes(const MeasuredSmooth& measured, int64_t together) {
   // In double-double: X before and after the observations and the reflections of each step, then
-  // those of each element of y, and four right-hand sides of all of these.
+  // those of each element of y, and four right-hand sides of all of these. Columns have the rows of
+  // the step's noises too where R is not diagonal.
+  const SmoothParams& params = measured.params;
+  const double steps = static_cast<double>(params.num_steps);
   const double n = static_cast<double>(params.state_size) + 4;
   const double rows = static_cast<double>(params.observation_size);
-  const double matrices = 2 * n * n + 2 * n * n, elements = rows * (2 * n + 16);
+  const double noises = measured.has_diagonal_noise ? 1 : rows + 4;
+  const double matrices = 4 * n * n, elements = rows * (2 * (n + noises) + 16);
   const double vectors = 40 * (3 * n + 3 * rows);
-  const double steps = static_cast<double>(params.num_steps);
+  // With outputs the mirror has as much, and copies of the arrays; the filter has five numbers for
+  // each state, disturbances have two for each of them and each element of y, and the score has as
+  // many as the arrays.
+  const bool has_outputs = !params.outputs.empty();
+  const double beside = has_outputs ? 8 * n + 4 * rows : 0;
+  const auto size = [](const ModelArray& array) {
+    return static_cast<double>(array.values.size());
+  };
+  const double copies =
+      2 * (size(params.transition) + size(params.observation)) +
+      7 * (size(params.transition_covariance) + size(params.observation_covariance));
   // An array that grows has room for twice as much.
-  const double doubles = steps * (4 * (matrices + elements) + vectors) +
-                         static_cast<double>(params.num_samples) * (steps + 1) * (n + rows);
+  const double factored = (has_outputs ? 2 : 1) * 4 * (matrices + elements);
+  const double each = steps * (factored + vectors + beside) + (has_outputs ? copies : 0);
+  const double draws = static_cast<double>(params.num_samples * params.num_series) * (steps + 1);
+  const double doubles = static_cast<double>(together) * each + draws * (n + rows);
   return static_cast<int64_t>(std::min(8 * doubles, 0x1p62));
 }
 

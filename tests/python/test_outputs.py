@@ -151,6 +151,44 @@ def test_a_break_and_an_outlier_stand_out(client: blockd.Client) -> None:
     assert np.argmax(np.abs(np.delete(out["standardized_observation_disturbances"], range(55, 65)))) == 110
 
 
+def test_the_score_is_the_slope_of_the_log_likelihood(client: blockd.Client) -> None:
+    rng = np.random.default_rng(7)
+    model: "dict[str, Any]" = {
+        "F": np.array([[0.9, 0.2], [0.0, 0.7]]), "Q": np.array([[1.0, 0.3], [0.3, 0.5]]),
+        "H": rng.normal(size=(30, 2, 2)), "R": np.diag([1.0, 2.0]), "c": np.zeros(2), "d": np.ones((30, 2)),
+        "m0": np.zeros(2), "P0": np.eye(2), "y": rng.normal(size=(30, 2))}
+    arrays = {"F": "transition", "Q": "transition_covariance", "H": "observation", "R": "observation_covariance",
+              "c": "transition_offset", "d": "observation_offset", "m0": "initial_mean", "P0": "initial_covariance"}
+    out = client.smooth(**model, outputs=(f"score_{name}" for name in arrays.values())).outputs
+    for name, full in arrays.items():
+        score = out[f"score_{full}"]
+        assert score.shape == model[name].shape
+        change = rng.normal(size=score.shape)
+        if name in ("Q", "R", "P0"):
+            change = change + change.T
+        sides = [client.smooth(**{**model, name: model[name] + h * change}).log_likelihood for h in (1e-4, -1e-4)]
+        assert (sides[0] - sides[1]) / 2e-4 == pytest.approx((score * change).sum(), rel=1e-5), name
+    del model["c"]
+    assert client.smooth(**model, outputs=["score_transition_offset"]).outputs["score_transition_offset"].shape == (2,)
+    many = {**model, "y": np.stack([model["y"], 2 * model["y"]])}
+    assert client.smooth(**many, outputs=["score_observation"]).outputs["score_observation"].shape == (2, 30, 2, 2)
+
+
+def test_states_that_others_told_are_no_longer_diffuse(client: blockd.Client) -> None:
+    rng = np.random.default_rng(8)
+    F, H = np.kron(np.eye(2), [[1, 1], [0, 1]]), np.kron(np.eye(2), [[1, 0]])
+    y = rng.normal(size=(20, 2))
+    y[:8, 1] = y[8:, 0] = np.nan
+    G = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    model: "dict[str, Any]" = {"F": F, "Q": np.eye(4), "H": H, "R": np.eye(2), "y": y,
+                               "outputs": ["filtered_means", "filtered_covariances"]}
+    whole = client.smooth(**model).outputs
+    part = client.smooth(**model, m0=np.zeros(4), P0=np.zeros((4, 4)), diffuse=G).outputs
+    assert np.isfinite(whole["filtered_means"][2:8, :2]).all() and np.isnan(whole["filtered_means"][2:8, 2:]).all()
+    for name in ("filtered_means", "filtered_covariances"):
+        np.testing.assert_allclose(part[name], whole[name], rtol=1e-6, atol=1e-6)
+
+
 def test_an_arma_in_companion_form(client: blockd.Client) -> None:
     expected = S(Y - Y.mean(), order=(2, 0, 2)).smooth([0.5, 0.2, 0.3, 0.1, 1.0])
     out = client.smooth(**blockd.from_statsmodels(expected), outputs=ALL).outputs

@@ -222,6 +222,10 @@ absl::Status ModelFile::TakeObservations(const Array& y, int64_t outputs, int64_
   has_series_ = axes == 3;
   num_series_ = has_series_ ? y.shape[0] : 1;
   const int64_t observed = y.shape[has_series_ ? 1 : 0];
+  constexpr int64_t kMost = int64_t{1} << 28;  // numbers
+  if (forecast > kMost / std::max<int64_t>(1, y.size() / observed)) {
+    return Wrong("y", absl::StrCat("a forecast of ", forecast, " steps is too long"));
+  }
   num_steps_ = observed + forecast;
   observation_size_ = axes == 1 ? 1 : y.shape.back();
   if (outputs != observation_size_ && outputs != 1 && outputs != num_steps_) {

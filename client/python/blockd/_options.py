@@ -188,10 +188,13 @@ class SmoothOptions:
     priority: str
     timeout: Optional[float]
 
-    def output_names(self) -> "list[str]":
-        """In the order of the wire, each one once."""
+    def __post_init__(self) -> None:
         if isinstance(self.outputs, str):
             raise invalid("outputs", repr(self.outputs), "a list of names")
+        self.outputs = tuple(self.outputs)
+
+    def output_names(self) -> "list[str]":
+        """In the order of the wire, each one once."""
         numbers = {choice("outputs", name, _OUTPUTS) for name in self.outputs}
         return [name for name, number in _OUTPUTS.items() if number in numbers]
 

@@ -202,6 +202,11 @@ class Client(Unique):
                 "state_disturbances", "observation_disturbances": means of w and v, and over their
                     own deviations "standardized_state_disturbances" and
                     "standardized_observation_disturbances", whose large ones are breaks and outliers.
+                "score_transition", "score_transition_covariance", "score_observation",
+                    "score_observation_covariance", "score_transition_offset",
+                    "score_observation_offset", "score_initial_mean", "score_initial_covariance": the
+                    gradient of log_likelihood with respect to F, Q, H, R, c, d, m0 and P0, in their
+                    shapes as matrices: one, or one for each step.
             forecast: so many steps more, without observations, of which all results have rows too.
                 Arrays with one matrix for each step have them for these.
             priority, timeout: as of `factor`.

@@ -15,6 +15,7 @@
 #include "engine/smoother/orthogonal/likelihood_error.h"
 #include "engine/smoother/orthogonal/means.h"
 #include "engine/smoother/orthogonal/refinement.h"
+#include "engine/smoother/orthogonal/score.h"
 #include "engine/smoother/orthogonal/storage.h"
 #include "engine/smoother/orthogonal/system.h"
 
@@ -48,6 +49,7 @@ class Computation {
     const Layout layout(factorization_);
     if (mirror_) filter_->Run();
     if (results_.has_standardized) RunDisturbances(layout);
+    if (results_.has_score) score_.emplace(factorization_, layout).Run();
     Refinement<N> refinement(factorization_, layout, deviations_.data());
     const auto last = static_cast<int64_t>(system_.series.size() + system_.draws.size());
     for (int64_t next = -kProbes; next < last; next += kLanes) RunGroup(next, refinement);
@@ -84,8 +86,11 @@ class Computation {
         compare(disturbances_->state(t, i), other.state(t, n - 1 - i) / kMirrorUnit);
       }
       // Multipliers are divided by the unit, and S S' has it twice.
-      const double unit = system_.is_diagonal ? 1 / kMirrorUnit : kMirrorUnit;
+      const std::vector<int32_t>& rows = *system_.rows[static_cast<size_t>(t)];
       for (int64_t a = 0; a < layout.rows(t); ++a) {
+        const int32_t row = rows[static_cast<size_t>(a)];
+        const bool divided = DisturbanceDeviations<N>::IsOfMultiplier(system_, t, row);
+        const double unit = divided ? 1 / kMirrorUnit : kMirrorUnit;
         compare(disturbances_->observation(t, a), other.observation(t, a) / unit);
       }
     }
@@ -152,6 +157,7 @@ class Computation {
       refinement.WriteObservationDisturbances(lane, deviations, own.observation_disturbances,
                                               own.standardized_observation_disturbances);
     }
+    if (score_) score_->Write(refinement, lane, own);
     if (results_.log_likelihoods == nullptr) return;
     constexpr Long kLogTwoPi{1.8378770664093453, 3.3e-17};
     const Long observed = {static_cast<double>(factorization_.observed()), 0};
@@ -169,6 +175,7 @@ class Computation {
   std::optional<Factorization<N>> mirror_;
   std::optional<Filter<N>> filter_;
   std::optional<DisturbanceDeviations<N>> disturbances_;
+  std::optional<Score<N>> score_;
   Buffer<double> deviations_;
   double likelihood_change_ = 0;
   Report report_;

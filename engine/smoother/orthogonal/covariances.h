@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "engine/smoother/orthogonal/compress.h"
 #include "engine/smoother/orthogonal/factorization.h"
 #include "engine/smoother/orthogonal/numbers.h"
 #include "engine/smoother/orthogonal/reflection.h"

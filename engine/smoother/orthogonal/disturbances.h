@@ -9,10 +9,10 @@
 #include <cmath>
 #include <cstdint>
 
-#include "engine/smoother/orthogonal/compress.h"
 #include "engine/smoother/orthogonal/factorization.h"
 #include "engine/smoother/orthogonal/means.h"
 #include "engine/smoother/orthogonal/numbers.h"
+#include "engine/smoother/orthogonal/reflection.h"
 #include "engine/smoother/orthogonal/storage.h"
 #include "engine/smoother/orthogonal/system.h"
 
@@ -52,9 +52,13 @@ class DisturbanceDeviations {
 
   // The deviation of B u, in the transition from t to t + 1.
   double state(int64_t t, int64_t i) const { return states_[t * n_ + i]; }
-  // That of S e of an observed element, or of its multiplier where R is diagonal: there they are
-  // the same but for R, which may be zero.
+  // That of S e of an observed element, or of its multiplier (IsOfMultiplier).
   double observation(int64_t t, int64_t a) const { return observations_[layout_.y(t) + a]; }
+  // True where R is diagonal, or R(row, row) zero: there both are the same but for R.
+  static bool IsOfMultiplier(const System& system, int64_t t, int32_t row) {
+    const double* const r = system.observation_covariance.at(t);
+    return system.is_diagonal || r[row * (system.observation_size + 1)] == 0;
+  }
 
  private:
   P* Row(Buffer<P>& rows, int64_t i) { return rows.data() + i * width_; }
@@ -158,7 +162,9 @@ class DisturbanceDeviations {
       for (int64_t j = 0; j < noises; ++j) AddTo(sum_.data(), at(a, j), Row(noises_, j));
       double own = 0;
       for (int64_t j = 0; j < noises; ++j) own = std::hypot(own, High(at(a, j)));
-      observations_[layout_.y(t) + static_cast<int64_t>(a)] = Beyond(own, Norm(sum_.data()));
+      const P* const multiplier = Row(multipliers_, static_cast<int64_t>(a));
+      observations_[layout_.y(t) + static_cast<int64_t>(a)] =
+          own > 0 ? Beyond(own, Norm(sum_.data())) : Norm(multiplier);
     }
   }
 

@@ -84,6 +84,7 @@ class FilterPass {
             const double* sizes) {
     innovations_[a] = Four{};
     logs_[a] = 0;
+    bounds_.Skip(a);
     if (made.kind == Elimination<N>::Kind::kSkipped) return;
     LongFour left = y;
     if (noises_.size() > 0) left = left - noises_[a];
@@ -173,6 +174,9 @@ class Filter {
         filtered_(n_ * system_.num_steps),
         sizes_(n_ * system_.num_steps),
         mirror_sizes_(n_),
+        diffuse_sizes_(n_),
+        moved_sizes_(n_),
+        arrays_(system_),
         squares_(packs_),
         mirror_squares_(packs_),
         cross_(n_ * packs_),
@@ -207,6 +211,7 @@ class Filter {
       for (int64_t i = 0; i < n_; ++i) {
         sizes_[t * n_ + i] = std::max(sizes_[t * n_ + i], SizeOf(i));
       }
+      if (step.directions > 0 && t + 1 < system_.num_steps) MoveDiffuseSizes(t);
     }
   }
 
@@ -254,11 +259,32 @@ class Filter {
     }
   }
   double SizeOf(int64_t i) const { return std::sqrt(High(N::Get(squares_.data(), i))); }
-  bool IsDiffuse(const Known& known, int64_t i) const {
+  // The size of the row of D, beside what its numbers are differences of: half of a size goes on to
+  // the next step. In double a small one may be rounding, or not; nobody knows.
+  bool IsDiffuse(const Known& known, int64_t i) {
+    double row = 0;
     for (int64_t j = 0; j < known.directions; ++j) {
-      if (High(N::Get(f_.columns(known.d) + j * packs_, i)) != 0) return true;
+      row = std::hypot(row, High(N::Get(f_.columns(known.d) + j * packs_, i)));
     }
-    return false;
+    diffuse_sizes_[i] = std::max(diffuse_sizes_[i], row);
+    constexpr double kLeast = N::kDoubles == 1 ? 1e-8 : 1e-20;
+    if (!(row > kLeast * diffuse_sizes_[i])) {
+      if (N::kDoubles == 1 && row > 0) estimates_->variances = HUGE_VAL;
+      return false;
+    }
+    return true;
+  }
+  void MoveDiffuseSizes(int64_t t) {
+    arrays_.LoadTransition(t);
+    for (int64_t i = 0; i < n_; ++i) {
+      double size = 0;
+      const SparseLines::Entry* const end = arrays_.f_rows().end(i);
+      for (const SparseLines::Entry* e = arrays_.f_rows().begin(i); e != end; ++e) {
+        size += std::fabs(e->value) * 0.5 * diffuse_sizes_[e->place];
+      }
+      moved_sizes_[i] = size;
+    }
+    std::copy_n(moved_sizes_.data(), n_, diffuse_sizes_.data());
   }
 
   void Write(const Known& known, const Known& mirror, const double* sizes, double* deviations,
@@ -269,6 +295,7 @@ class Filter {
       const double variance = High(N::Get(squares_.data(), i));
       const double other = High(N::Get(mirror_squares_.data(), n_ - 1 - i));
       deviations[i] = std::sqrt(variance);
+      if (!std::isfinite(variance)) estimates_->variances = HUGE_VAL;
       if (IsDiffuse(known, i)) {
         deviations[i] = HUGE_VAL;
       } else if (deviations[i] <= 1e-12 * sizes[i]) {
@@ -359,8 +386,10 @@ class Filter {
   Estimates* const estimates_;
   const int64_t n_, packs_;
   FilterPass<N> own_, other_;
-  Buffer<double> predicted_, filtered_;  // deviations; infinite where the state is diffuse
-  Buffer<double> sizes_, mirror_sizes_;  // of the rows of X
+  Buffer<double> predicted_, filtered_;         // deviations; infinite where the state is diffuse
+  Buffer<double> sizes_, mirror_sizes_;         // of the rows of X
+  Buffer<double> diffuse_sizes_, moved_sizes_;  // n, of D
+  StepArrays arrays_;
   Buffer<P> squares_, mirror_squares_, cross_;
   Buffer<LongFour> y_;
   const SeriesResults* series_[kLanes] = {};

@@ -55,6 +55,7 @@ class FilterBounds {
       add(High(N::Get(column + packs_, b)), own, &noises_[b]);
     }
   }
+  void Skip(int64_t a) { innovations_[a] = Four{}; }
   // From x(t) to x(t+1).
   void Move(const StepArrays& arrays) {
     for (int64_t i = 0; i < n_; ++i) {

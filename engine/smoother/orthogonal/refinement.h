@@ -73,6 +73,9 @@ class Refinement {
   Long squares(int lane) const { return {squares_.high[lane], squares_.low[lane]}; }
   double squares_change(int lane) const { return squares_change_[lane]; }
   double Mean(int64_t place, int lane) const { return answer_.x[place].high[lane]; }
+  // The multipliers of the equation that makes a state, and of an element of y.
+  double StateMultiplier(int64_t place, int lane) const { return answer_.r[place].high[lane]; }
+  double Multiplier(int64_t place, int lane) const { return answer_.y[place].high[lane]; }
   // H x + d of all rows.
   void WriteObservationMeans(int lane, double* to) {
     const int64_t ny = system_.observation_size;
@@ -120,7 +123,8 @@ class Refinement {
         if (standardized == nullptr) continue;
         const double multiplier = answer_.y[layout_.y(t) + a].high[lane];
         standardized[t * ny + row] =
-            Over(system_.is_diagonal ? multiplier : own, deviations->observation(t, a));
+            Over(Deviations::IsOfMultiplier(system_, t, row) ? multiplier : own,
+                 deviations->observation(t, a));
       }
     }
   }

@@ -90,6 +90,15 @@ struct SeriesResults {
   double* observation_disturbances = nullptr;
   double* standardized_state_disturbances = nullptr;
   double* standardized_observation_disturbances = nullptr;
+  // The gradient of the log-likelihood, in the arrays' own shapes: constant or one a step.
+  double* score_transition = nullptr;
+  double* score_transition_covariance = nullptr;
+  double* score_observation = nullptr;
+  double* score_observation_covariance = nullptr;
+  double* score_transition_offset = nullptr;
+  double* score_observation_offset = nullptr;
+  double* score_initial_mean = nullptr;
+  double* score_initial_covariance = nullptr;
 };
 struct Results {
   std::vector<SeriesResults> series;
@@ -106,6 +115,7 @@ struct Results {
   bool has_innovations = false;   // something that the filter's means give, for each series
   bool has_disturbances = false;  // some, of each series
   bool has_standardized = false;  // disturbances
+  bool has_score = false;         // some of it, of each series
 };
 
 enum class Outcome {

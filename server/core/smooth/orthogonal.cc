@@ -62,7 +62,7 @@ absl::Status SmoothOrthogonally(const SmoothDevices& devices, const RequestConte
   const int64_t together = std::min<int64_t>(devices.pool->threads(), std::ssize(systems));
   Reservation bytes;
   absl::Status status = devices.host->Extend(
-      context.tenant, together * OrthogonalSmoother::WorkBytes(measured.params), &bytes);
+      context.tenant, OrthogonalSmoother::WorkBytes(measured, together), &bytes);
   if (!status.ok()) return status;
   std::vector<absl::Status> statuses(systems.size());
   try {

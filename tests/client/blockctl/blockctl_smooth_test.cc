@@ -135,7 +135,8 @@ TEST_F(BlockctlSmoothTest, OutputsAndForecastsAreFilesToo) {
   const Outcome smoothed =
       Smooth({WriteModel(kTrack), Out(), "--forecast=2", "--covariances=diagonal",
               "--outputs=innovations,Predicted_Means,observation_covariances,"
-              "state_disturbances,log_likelihood_steps"});
+              "state_disturbances,log_likelihood_steps,score_observation,"
+              "score_transition_covariance,score_initial_mean"});
   ASSERT_EQ(smoothed.exit_status, 0) << smoothed.err;
   EXPECT_THAT(smoothed.err, HasSubstr("has_outputs"));
   const std::vector<double> predicted = Read("predicted_means", {6, 2});
@@ -147,10 +148,15 @@ TEST_F(BlockctlSmoothTest, OutputsAndForecastsAreFilesToo) {
   EXPECT_GT(variances[5], variances[4]);
   Read("state_disturbances", {5, 2});
   Read("log_likelihood_steps", {6});
+  Read("score_observation", {1, 2});
+  Read("score_initial_mean", {2});
+  const std::vector<double> of_q = Read("score_transition_covariance", {2, 2});
+  EXPECT_EQ(of_q[1], of_q[2]);
   const std::vector<double> means = Read("means", {6, 2});
   EXPECT_NEAR(means[10], means[8] + means[9], 1e-13);
   EXPECT_EQ(Smooth({WriteModel(kTrack), "--outputs=innovation"}).exit_status, 1);
   EXPECT_EQ(Smooth({WriteModel(kTrack), "--forecast=-1"}).exit_status, 1);
+  EXPECT_EQ(Smooth({WriteModel(kTrack), "--forecast=9223372036854775807"}).exit_status, 3);
 }
 
 TEST_F(BlockctlSmoothTest, WithoutAFolderTheMeansArePrinted) {

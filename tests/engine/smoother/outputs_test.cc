@@ -22,8 +22,8 @@ using LongNumbers = std::vector<long double>;
 
 std::vector<SmoothOutput> AllOutputs() {
   std::vector<SmoothOutput> all;
-  const int last = static_cast<int>(SmoothOutput::kStandardizedObservationDisturbances);
-  for (int i = 1; i <= last; ++i) all.push_back(static_cast<SmoothOutput>(i));
+
+  for (int i = 1; i <= kNumSmoothOutputs; ++i) all.push_back(static_cast<SmoothOutput>(i));
   return all;
 }
 
@@ -237,6 +237,100 @@ TEST(OutputsTest, HostileModelsAreRightOrRefused) {
   EXPECT_LT(refused, static_cast<int>(models) / 5);
   RecordProperty("refused", refused);
   RecordProperty("in_double_double", wide);
+}
+
+// Arrays of every kind, several series and systems, sizes beyond one pack, R with covariances.
+TEST(OutputsTest, ModelsOfEverySizeAreThoseOfTheFilter) {
+  for (const int64_t n : {1, 2, 5, 9}) {
+    for (const bool per_step : {true, false}) {
+      for (const int64_t steps : {1, 2, 12}) {
+        SCOPED_TRACE(::testing::Message() << n << " states, " << steps << " steps");
+        const SmoothModel model({.steps = steps,
+                                 .states = n,
+                                 .observations = n == 5 ? 7 : 2,
+                                 .series = 6,
+                                 .per_step = per_step});
+        SmoothParams params = model.params;
+        params.outputs = AllOutputs();
+        const Smoothed all(params);
+        ASSERT_TRUE(all.status.ok()) << all.status;
+        EXPECT_EQ(all.form, SmoothForm::kOrthogonal);
+        const size_t numbers = params.observations.size() / 6;
+        params.num_series = 1;
+        for (size_t k = 0; k < 6; ++k) {
+          params.observations = model.params.observations.subspan(k * numbers, numbers);
+          const Smoothed one(params);
+          const ClassicalSmoother truth(params, 0);
+          const OutputErrors errors(params, one, truth);
+          EXPECT_LE(errors.means, 1e-12);
+          EXPECT_LE(errors.variances, 1e-12);
+          EXPECT_LE(errors.log_likelihood, 1e-11);
+          // Alone or among others: the same bits.
+          for (const auto& [output, values] : one.outputs) {
+            if (ShapeOf(params, output).is_of_system) continue;
+            const double* const among = all.outputs.at(output).data() + k * values.size();
+            EXPECT_TRUE(std::equal(values.begin(), values.end(), among, [](double a, double b) {
+              return a == b || (std::isnan(a) && std::isnan(b));
+            }));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Steps that repeat one another have outputs of their own; variances are the diagonals.
+TEST(OutputsTest, LongConstantModelsAreRight) {
+  SmoothModel model(
+      {.steps = 400, .states = 3, .observations = 2, .per_step = false, .missing = 0});
+  std::vector<double> gaps = model.y;
+  for (int64_t t = 200; t < 220; ++t) gaps[2 * t] = kMissing;
+  for (int64_t t = 300; t < 303; ++t) gaps[2 * t] = gaps[2 * t + 1] = kMissing;
+  model.params.observations = gaps;
+  model.params.outputs = AllOutputs();
+  const Smoothed whole(model.params);
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  const ClassicalSmoother truth(model.params, 0);
+  const OutputErrors errors(model.params, whole, truth);
+  EXPECT_LE(errors.means, 1e-11);
+  EXPECT_LE(errors.variances, 1e-11);
+  EXPECT_LE(errors.log_likelihood, 1e-11);
+  model.params.covariances = SmoothedCovariances::kVariances;
+  const Smoothed diagonals(model.params);
+  ASSERT_TRUE(diagonals.status.ok()) << diagonals.status;
+  for (const SmoothOutput output :
+       {SmoothOutput::kFilteredCovariances, SmoothOutput::kPredictedCovariances,
+        SmoothOutput::kObservationCovariances}) {
+    const Numbers &own = diagonals.outputs.at(output), &all = whole.outputs.at(output);
+    const int64_t rows = ShapeOf(model.params, output).numbers;
+    for (int64_t i = 0; i < std::ssize(own); ++i) {
+      EXPECT_NEAR(own[i], all[i / rows * rows * rows + i % rows * (rows + 1)], 1e-14 * own[i]);
+    }
+  }
+}
+
+// An R near zero says what R = 0 does.
+TEST(OutputsTest, StandardizedDisturbancesOfObservationsWithoutNoiseAreTheLimit) {
+  NamedModel model{.name = "no noise",
+                   .states = 2,
+                   .f = {0.8, 0.3, -0.2, 0.5},
+                   .q = {1, 0.2, 0.2, 0.5},
+                   .h = {1, 0.5},
+                   .r = {0},
+                   .m = {0, 0},
+                   .p = {1, 0, 0, 1}};
+  for (int t = 0; t < 30; ++t) model.y.push_back(std::sin(t) + (t == 17 ? 5 : 0));
+  const auto standardized = [&](double r) {
+    model.r = {r};
+    SmoothParams params = model.params();
+    params.outputs = {SmoothOutput::kStandardizedObservationDisturbances};
+    Smoothed smoothed(params);
+    EXPECT_TRUE(smoothed.status.ok()) << smoothed.status;
+    return smoothed.outputs.at(params.outputs[0]);
+  };
+  const Numbers zero = standardized(0), small = standardized(1e-14);
+  for (size_t t = 0; t < 30; ++t) EXPECT_NEAR(zero[t], small[t], 1e-6 * (1 + std::fabs(zero[t])));
+  EXPECT_EQ(std::max_element(zero.begin(), zero.end()) - zero.begin(), 17);
 }
 
 }  // namespace

@@ -152,6 +152,20 @@ class Model:
         yield from _wire.chunks((piece for part in self._parts
                                  for piece in pieces(part, FLOAT64, chunk_bytes)), chunk_bytes)
 
+    def is_per_step(self, name: str) -> bool:
+        """Of an array of the header."""
+        return getattr(self._header, name, pb.CONSTANT) == pb.PER_STEP
+
+    def wire_shape(self, name: str) -> "tuple[int, ...]":
+        """(steps, columns, rows) of an array of the header, or (steps, rows) of a vector."""
+        nx, ny, T = self.nx, self.ny, self.steps
+        moves = name.startswith("transition")
+        steps = (T - 1 if moves else T) if self.is_per_step(name) or moves and T == 1 else 1
+        rows = ny if name.startswith("observation") else nx
+        if name == "observation":
+            return (steps, nx, ny)
+        return (steps, rows) if name.endswith(("offset", "mean")) else (steps, rows, rows)
+
     def unbatched(self, array: Optional[Array]) -> Optional[Array]:
         """An answer with K in front, which leaves where y has none."""
         return array if array is None or self.batched else array[0]

@@ -55,6 +55,8 @@ def _room(model: Model, options: SmoothOptions, head: Any) -> "list[Array]":
 
 def _output_shape(name: str, model: Model, options: SmoothOptions, systems: int) -> "tuple[int, ...]":
     K, T = model.series, model.steps
+    if name.startswith("score_"):
+        return (K, *model.wire_shape(name[len("score_"):]))
     rows = model.ny if _is_of_y(name) else model.nx
     if name == "log_likelihood_steps":
         return (K, T)
@@ -65,6 +67,19 @@ def _output_shape(name: str, model: Model, options: SmoothOptions, systems: int)
 
 def _is_of_y(name: str) -> bool:
     return name == "innovations" or "observation" in name
+
+
+_MATRICES = ("transition", "transition_covariance", "observation", "observation_covariance",
+             "initial_covariance")
+
+
+def _score(model: Model, name: str, array: Array) -> Any:
+    """In the shape of the array: one matrix, or one for each step."""
+    if name in _MATRICES:
+        array = array.swapaxes(-1, -2)
+    if not model.is_per_step(name):
+        array = array[:, 0] if array.shape[1] > 0 else array
+    return model.unbatched(array)
 
 
 def result(model: Model, options: SmoothOptions, answer: _chunked.Answer,
@@ -83,6 +98,8 @@ def result(model: Model, options: SmoothOptions, answer: _chunked.Answer,
         return model.labelled(found) if options.covariances == "diagonal" else found
 
     def output(name: str, array: Array) -> Any:
+        if name.startswith("score_"):
+            return _score(model, name[len("score_"):], array)
         own = array
         if name.endswith("covariances"):
             own = shared(array, True)

@@ -47,8 +47,8 @@ class OrthogonalSmoother {
   ~OrthogonalSmoother();
 
   size_t systems() const { return patterns_->systems.size(); }
-  // The most host memory that a call of Smooth takes for one series, in bytes.
-  static int64_t WorkBytes(const SmoothParams& params);
+  // The most host memory that calls of Smooth take, so many at once, in bytes.
+  static int64_t WorkBytes(const MeasuredSmooth& measured, int64_t together);
 
   // The results of a system, for its series, on the calling thread. INVALID_ARGUMENT with
   // NotSmoothable where no number can be given.

@@ -53,12 +53,26 @@ enum class SmoothOutput {
   kObservationCovariances,  // ny x ny x T x S, or ny x T x S
   // Means of w(t), nx x (T-1) x K, and v(t), ny x T x K, given all of y, and over their own
   // standard deviations (Durbin and Koopman, 2nd ed. 2012, 7.5). NaN where these are zero; of v
-  // where y is missing.
+  // where y is missing. A v(i) with R(i,i) = 0 is zero, its standardized one the limit of a small
+  // R(i,i).
   kStateDisturbances,
   kObservationDisturbances,
   kStandardizedStateDisturbances,
   kStandardizedObservationDisturbances,
+  // The score: the gradient of the log-likelihood with respect to F, Q, H, R, c, d, m and P, of
+  // each series in the shape of the array: one, the sum over the steps, or one a step. Those of Q,
+  // R and P are symmetric: of G the log-likelihood changes by the sum of G(i,j) dQ(i,j) over all i
+  // and j.
+  kScoreTransition,
+  kScoreTransitionCovariance,
+  kScoreObservation,
+  kScoreObservationCovariance,
+  kScoreTransitionOffset,
+  kScoreObservationOffset,
+  kScoreInitialMean,
+  kScoreInitialCovariance,
 };
+inline constexpr int kNumSmoothOutputs = 20;
 
 struct SmoothParams {
   int64_t num_steps = 0;                           // T

@@ -204,7 +204,7 @@ TEST_F(SolverCoreSmoothTest, OutputsAreInOrderAndOfOrthogonalForms) {
             "header.options.output");
   EXPECT_EQ(refused({static_cast<SmoothOutput>(0)}), "header.options.output");
   EXPECT_EQ(refused({static_cast<SmoothOutput>(-5)}), "header.options.output");
-  EXPECT_EQ(refused({static_cast<SmoothOutput>(13)}), "header.options.output");
+  EXPECT_EQ(refused({static_cast<SmoothOutput>(kNumSmoothOutputs + 1)}), "header.options.output");
   kept_.keep = true;
   EXPECT_EQ(refused({SmoothOutput::kInnovations}), "header.options.output");
   kept_.keep = false;
