@@ -93,7 +93,7 @@ void ExpectScore(SmoothModel& model) {
 }
 
 TEST(ScoreTest, ArraysOfEveryKind) {
-  for (const int64_t n : {1, 2, 3}) {
+  for (const int64_t n : {1, 3}) {
     for (const bool per_step : {false, true}) {
       SCOPED_TRACE(::testing::Message() << n << " states, per step " << per_step);
       SmoothModel model(
@@ -124,6 +124,7 @@ TEST(ScoreTest, ModelsThatPeopleFit) {
     });
     ASSERT_NE(found, families.end());
     NamedModel& model = *found;
+    model.y.resize(std::min(model.y.size(), static_cast<size_t>(15 * model.outputs)));
     using O = SmoothOutput;
     ExpectScore([&] { return model.params(); },
                 {{O::kScoreTransition, &model.f},
