@@ -259,20 +259,29 @@ class Filter {
     }
   }
   double SizeOf(int64_t i) const { return std::sqrt(High(N::Get(squares_.data(), i))); }
-  // The size of the row of D, beside what its numbers are differences of: half of a size goes on to
-  // the next step. In double a small one may be rounding, or not; nobody knows.
+  // True if a row of D is more than rounding: beside what its numbers are differences of, of whose
+  // size half goes on to the next step, and beside the other rows. In double a small one may be
+  // rounding, or not; nobody knows.
   bool IsDiffuse(const Known& known, int64_t i) {
+    constexpr bool kIsDouble = N::kDoubles == 1;
+    constexpr double kLeast = kIsDouble ? 1e-8 : 1e-20, kLeastOfColumn = kIsDouble ? 1e-10 : 1e-26;
     double row = 0;
+    bool is_small = false;
     for (int64_t j = 0; j < known.directions; ++j) {
-      row = std::hypot(row, High(N::Get(f_.columns(known.d) + j * packs_, i)));
+      const P* const column = f_.columns(known.d) + j * packs_;
+      double most = 0;
+      for (int64_t k = 0; k < n_; ++k) most = std::max(most, std::fabs(High(N::Get(column, k))));
+      const double own = std::fabs(High(N::Get(column, i)));
+      if (own > kLeastOfColumn * most) {
+        row = std::hypot(row, own);
+      } else {
+        is_small |= own > 0;
+      }
     }
     diffuse_sizes_[i] = std::max(diffuse_sizes_[i], row);
-    constexpr double kLeast = N::kDoubles == 1 ? 1e-8 : 1e-20;
-    if (!(row > kLeast * diffuse_sizes_[i])) {
-      if (N::kDoubles == 1 && row > 0) estimates_->variances = HUGE_VAL;
-      return false;
-    }
-    return true;
+    if (row > kLeast * diffuse_sizes_[i]) return true;
+    if (kIsDouble && (row > 0 || is_small)) estimates_->variances = HUGE_VAL;
+    return false;
   }
   void MoveDiffuseSizes(int64_t t) {
     arrays_.LoadTransition(t);
