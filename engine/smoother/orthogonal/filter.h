@@ -47,7 +47,8 @@ class FilterPass {
     for (int64_t j = 0; j < directions_; ++j) metric_[j * (directions_ + 1)] = 1;
     for (int64_t i = 0; i < n_; ++i) states_[i] = Constant(0, i);
   }
-  // From x(t) before y(t), less d, to x(t) after it. `sizes` of the rows of X.
+  // From x(t) before y(t), less d, to x(t) after it. `sizes` of the rows of X, for
+  // bounds; nullptr: there are none.
   void Observe(int64_t t, const LongFour* y, const double* sizes) {
     const FactoredStep<N>& step = f_.step(t);
     bounds_.Begin();
@@ -98,7 +99,7 @@ class FilterPass {
       logs_[a] = std::log(std::fabs(scale) / unit_ * TakeDirection(made));
     }
     const auto* const column = f_.columns(made.column);
-    bounds_.Take(t, made, column, arrays_, sizes, a, innovation.high);
+    if (sizes != nullptr) bounds_.Take(t, made, column, arrays_, sizes, a, innovation.high);
     for (int64_t i = 0; i < n_; ++i) Add(N::Get(column, i), innovation, &states_[i]);
     for (int64_t i = 0; i < noises_.size(); ++i) {
       Add(N::Get(column + f_.packs(), i), innovation, &noises_[i]);
@@ -173,7 +174,6 @@ class Filter {
         predicted_(n_ * system_.num_steps),
         filtered_(n_ * system_.num_steps),
         sizes_(n_ * system_.num_steps),
-        mirror_sizes_(n_),
         diffuse_sizes_(n_),
         moved_sizes_(n_),
         arrays_(system_),
@@ -233,10 +233,8 @@ class Filter {
       for (size_t a = 0; a < rows.size(); ++a) {
         y_[static_cast<int64_t>(a)] = lanes.ObservationAt(system_, t, rows[a]);
       }
-      const double* const sizes = &sizes_[t * n_];
-      own_.Observe(t, y_.data(), sizes);
-      std::reverse_copy(sizes, sizes + n_, mirror_sizes_.data());
-      other_.Observe(t, y_.data(), mirror_sizes_.data());
+      own_.Observe(t, y_.data(), &sizes_[t * n_]);
+      other_.Observe(t, y_.data(), nullptr);
       WriteInnovations(t);
       WriteMeans(t, &filtered_[t * n_], &SeriesResults::filtered_means);
     }
@@ -396,7 +394,7 @@ class Filter {
   const int64_t n_, packs_;
   FilterPass<N> own_, other_;
   Buffer<double> predicted_, filtered_;         // deviations; infinite where the state is diffuse
-  Buffer<double> sizes_, mirror_sizes_;         // of the rows of X
+  Buffer<double> sizes_;                        // of the rows of X
   Buffer<double> diffuse_sizes_, moved_sizes_;  // n, of D
   StepArrays arrays_;
   Buffer<P> squares_, mirror_squares_, cross_;

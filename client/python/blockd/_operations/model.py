@@ -75,8 +75,8 @@ class Model:
     """Checked, with the order in which its scalars travel; nothing was copied but a masked y, or one
     with a forecast.
 
-    T steps of nx states and ny observations, forecasts among them, and K series. A part of it is an array whose elements in
-    C order are the wire's.
+    T steps of nx states and ny observations, forecasts among them, and K series. A part of it is an
+    array whose elements in C order are the wire's.
     """
 
     def __init__(self, F: Any, Q: Any, H: Any, R: Any, y: Any, c: Any, d: Any, m0: Any, P0: Any,
